@@ -1,0 +1,252 @@
+//! Dynamo's event plane: one frame carries a publisher's router events.
+//!
+//! Source: dynamo-runtime and dynamo-kv-router 1.6.1. A frame is a MessagePack map whose payload is, in turn, a
+//! MessagePack array of router events. Keys may come in any order and unknown ones are passed over.
+
+use kvtide_radix::{Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, SequenceHash, Stored, Tier};
+
+use crate::{DecodeError, Ignored, error::Problem, medium, msgpack::Reader, msgpack::Value};
+
+/// One frame of a publisher.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// The publisher, which is one life of one rank's stream.
+    pub publisher_id: u64,
+    /// The frame's number, from 0.
+    pub sequence: u64,
+    /// When it was published by the publisher's clock, milliseconds since the Unix epoch.
+    pub published_at_ms: u64,
+    /// Its events, in order.
+    pub events: Vec<RouterEvent>,
+}
+
+/// One numbered event of one rank.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RouterEvent {
+    /// The rank that it speaks of.
+    pub rank: Rank,
+    /// Its number, from 1, growing by one a publisher.
+    pub event_id: u64,
+    /// What happened, or why it is passed over. An event that is passed over still takes its number.
+    pub change: Result<Event, Ignored>,
+}
+
+/// Where a block is resident, as far as that matters here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Residency {
+    Missing,
+    Worker,
+    CacheOwner,
+    Unknown,
+}
+
+impl Frame {
+    /// Decodes a frame.
+    ///
+    /// # Errors
+    /// [`DecodeError`] where the frame or its payload is not of this form; nothing of it is then usable but,
+    /// perhaps, its [publisher](Frame::publisher_of).
+    pub fn decode(bytes: &[u8]) -> Result<Frame, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let (mut publisher_id, mut sequence, mut published_at_ms, mut events) = (None, None, None, None);
+        for _ in 0..reader.map("a frame (a map)")? {
+            match reader.string("a field's name")? {
+                "publisher_id" => publisher_id = Some(reader.integer("the publisher's id")?),
+                "sequence" => sequence = Some(reader.integer("the frame's sequence")?),
+                "published_at" => published_at_ms = Some(reader.integer("the time of publishing")?),
+                "payload" => events = Some(decode_payload(reader.bytes("the payload (bytes)")?)?),
+                _other => reader.skip()?,
+            }
+        }
+        Ok(Frame {
+            publisher_id: present(&reader, publisher_id, "publisher_id")?,
+            sequence: present(&reader, sequence, "sequence")?,
+            published_at_ms: present(&reader, published_at_ms, "published_at")?,
+            events: present(&reader, events, "payload")?,
+        })
+    }
+
+    /// The publisher of a frame that may not decode beyond it: its id stands first.
+    #[must_use]
+    pub fn publisher_of(bytes: &[u8]) -> Option<u64> {
+        let mut reader = Reader::new(bytes);
+        reader.map("a frame (a map)").ok()?;
+        (reader.string("").ok()? == "publisher_id").then(|| reader.integer("").ok()).flatten()
+    }
+}
+
+fn present<T>(reader: &Reader<'_>, value: Option<T>, field: &'static str) -> Result<T, DecodeError> {
+    match value {
+        Some(value) => Ok(value),
+        None => reader.refuse(Problem::Missing { field }),
+    }
+}
+
+fn decode_payload(bytes: &[u8]) -> Result<Vec<RouterEvent>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let count = reader.array("an array of router events")?;
+    let mut events = Vec::new();
+    for _ in 0..count {
+        events.push(decode_router_event(&mut reader)?);
+    }
+    Ok(events)
+}
+
+fn decode_router_event(reader: &mut Reader<'_>) -> Result<RouterEvent, DecodeError> {
+    let (mut worker_id, mut event) = (None, None);
+    let (mut tier, mut residency) = (Some(Tier::Gpu), Residency::Missing);
+    for _ in 0..reader.map("a router event (a map)")? {
+        match reader.string("a field's name")? {
+            "worker_id" => worker_id = Some(reader.integer("the worker's id")?),
+            "storage_tier" => tier = decode_tier(reader)?,
+            "residency_domain" => residency = decode_residency(reader)?,
+            "event" => event = Some(decode_event(reader)?),
+            _other => reader.skip()?,
+        }
+    }
+    let worker_id = present(reader, worker_id, "worker_id")?;
+    let Numbered { event_id, dp_rank, data } = present(reader, event, "event")?;
+    Ok(RouterEvent {
+        rank: Rank { worker_id, dp_rank },
+        event_id,
+        change: data.and_then(|data| place(data, tier, residency)),
+    })
+}
+
+/// Puts an event's data where its tier and residency say, or says why it is passed over.
+fn place(data: Data, tier: Option<Tier>, residency: Residency) -> Result<Event, Ignored> {
+    match residency {
+        Residency::Missing | Residency::Worker => {}
+        Residency::CacheOwner => return Err(Ignored::OtherResidency),
+        Residency::Unknown => return Err(Ignored::UnknownResidency),
+    }
+    let layer = || tier.map(|tier| Layer::new(tier, Group::FULL)).ok_or(Ignored::UnknownTier);
+    match data {
+        Data::Stored { parent, blocks } => {
+            Ok(Event::Stored(Stored { layer: layer()?, parent, blocks: Blocks::Hashed(blocks) }))
+        }
+        Data::Removed { names } => Ok(Event::Removed(Removed { layer: layer()?, names })),
+        // A clear ends every tier, whichever it names.
+        Data::Cleared => Ok(Event::Cleared),
+    }
+}
+
+fn decode_tier(reader: &mut Reader<'_>) -> Result<Option<Tier>, DecodeError> {
+    Ok(match reader.optional_string("a storage tier")? {
+        None => Some(Tier::Gpu),
+        Some(word) => medium::dynamo_tier(word),
+    })
+}
+
+fn decode_residency(reader: &mut Reader<'_>) -> Result<Residency, DecodeError> {
+    Ok(match reader.optional_string("a residency domain")? {
+        Some("worker") => Residency::Worker,
+        Some("cache_owner") => Residency::CacheOwner,
+        Some(_) | None => Residency::Unknown,
+    })
+}
+
+struct Numbered {
+    event_id: u64,
+    dp_rank: u32,
+    data: Result<Data, Ignored>,
+}
+
+enum Data {
+    Stored { parent: Option<SequenceHash>, blocks: Vec<Block> },
+    Removed { names: Vec<SequenceHash> },
+    Cleared,
+}
+
+fn decode_event(reader: &mut Reader<'_>) -> Result<Numbered, DecodeError> {
+    let (mut event_id, mut dp_rank, mut data) = (None, 0, None);
+    for _ in 0..reader.map("an event (a map)")? {
+        match reader.string("a field's name")? {
+            "event_id" => event_id = Some(reader.integer("the event's id")?),
+            "dp_rank" => dp_rank = reader.optional_integer("the data-parallel rank")?.unwrap_or(0),
+            "data" => data = Some(decode_data(reader)?),
+            _other => reader.skip()?,
+        }
+    }
+    let Ok(dp_rank) = u32::try_from(dp_rank) else {
+        return reader.refuse(Problem::TooLarge { field: "dp_rank", got: dp_rank, limit: u64::from(u32::MAX) });
+    };
+    Ok(Numbered {
+        event_id: present(reader, event_id, "event_id")?,
+        dp_rank,
+        data: present(reader, data, "data")?,
+    })
+}
+
+fn decode_data(reader: &mut Reader<'_>) -> Result<Result<Data, Ignored>, DecodeError> {
+    match reader.value()? {
+        Value::Str("cleared") => Ok(Ok(Data::Cleared)),
+        Value::Str(_) => Ok(Err(Ignored::UnknownEvent)),
+        Value::Map(count) => {
+            let mut data = Err(Ignored::UnknownEvent);
+            for _ in 0..count {
+                match reader.string("an event's type")? {
+                    "stored" => data = Ok(decode_stored(reader)?),
+                    "removed" => data = Ok(decode_removed(reader)?),
+                    _other => reader.skip()?,
+                }
+            }
+            Ok(data)
+        }
+        _other => reader.refuse(Problem::Unexpected { expected: "an event's data", got: "something else" }),
+    }
+}
+
+fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
+    let (mut parent, mut blocks) = (None, None);
+    for _ in 0..reader.map("stored blocks (a map)")? {
+        match reader.string("a field's name")? {
+            "parent_hash" => parent = reader.optional_hash("the parent's hash")?.map(SequenceHash),
+            "blocks" => {
+                let count = reader.array("an array of blocks")?;
+                // A block takes 14 bytes and more, so this holds at most as much as the input.
+                let mut list = Vec::with_capacity(count);
+                for _ in 0..count {
+                    list.push(decode_block(reader)?);
+                }
+                blocks = Some(list);
+            }
+            _other => reader.skip()?,
+        }
+    }
+    Ok(Data::Stored { parent, blocks: present(reader, blocks, "blocks")? })
+}
+
+fn decode_block(reader: &mut Reader<'_>) -> Result<Block, DecodeError> {
+    let (mut name, mut content) = (None, None);
+    for _ in 0..reader.map("a block (a map)")? {
+        match reader.string("a field's name")? {
+            "block_hash" => name = Some(SequenceHash(reader.hash("a sequence hash")?)),
+            "tokens_hash" => content = Some(BlockHash(reader.hash("a block hash")?)),
+            // Media already stand in the block hash.
+            _other => reader.skip()?,
+        }
+    }
+    Ok(Block { name: present(reader, name, "block_hash")?, content: present(reader, content, "tokens_hash")? })
+}
+
+fn decode_removed(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
+    let mut names = None;
+    for _ in 0..reader.map("removed blocks (a map)")? {
+        match reader.string("a field's name")? {
+            "block_hashes" => names = Some(decode_names(reader)?),
+            _other => reader.skip()?,
+        }
+    }
+    Ok(Data::Removed { names: present(reader, names, "block_hashes")? })
+}
+
+/// An array of sequence hashes, at most 8 bytes of memory for each byte of input.
+pub(crate) fn decode_names(reader: &mut Reader<'_>) -> Result<Vec<SequenceHash>, DecodeError> {
+    let count = reader.array("an array of sequence hashes")?;
+    let mut names = Vec::with_capacity(count);
+    for _ in 0..count {
+        names.push(SequenceHash(reader.hash("a sequence hash")?));
+    }
+    Ok(names)
+}

@@ -1,0 +1,73 @@
+//! From a prompt's tokens to its block hashes, as a router computes them.
+//!
+//! Source: dynamo-kv-router and dynamo-kv-hashing 1.6.1.
+
+use kvtide_radix::{BlockHash, Seed, SequenceHash};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// How a scope's prompts are cut and hashed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hashing {
+    /// Tokens a block, at least 1.
+    pub block_size: u32,
+    /// Under EAGLE a block is hashed together with the token behind it.
+    pub eagle: bool,
+}
+
+/// A medium (an image, an audio clip) in a prompt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Media {
+    /// Its hash.
+    pub hash: u64,
+    /// The tokens that it stands for, `start..end`, as often as it is used.
+    pub tokens: Vec<std::ops::Range<usize>>,
+}
+
+impl Hashing {
+    /// How many complete blocks a prompt has. A partial last block does not count.
+    #[must_use]
+    pub fn blocks(self, tokens: usize) -> usize {
+        (if self.eagle { tokens.saturating_sub(1) } else { tokens }) / self.block_size as usize
+    }
+
+    /// The hashes of the prompt's complete blocks, in order, each computed when it is asked for.
+    pub fn block_hashes<'a>(
+        self,
+        tokens: &'a [u32],
+        media: &'a [Media],
+        seed: Seed,
+    ) -> impl ExactSizeIterator<Item = BlockHash> + 'a {
+        let stride = self.block_size as usize;
+        let window = stride + usize::from(self.eagle);
+        let mut here = Vec::new();
+        (0..self.blocks(tokens.len())).map(move |index| {
+            let start = index * stride;
+            here.clear();
+            here.extend(media.iter().filter(|one| one.is_within(start, start + stride)).map(|one| one.hash));
+            BlockHash::of(&tokens[start..start + window], &here, seed)
+        })
+    }
+}
+
+impl Media {
+    fn is_within(&self, start: usize, end: usize) -> bool {
+        self.tokens.iter().any(|range| range.start < end && start < range.end)
+    }
+}
+
+/// The names that Dynamo's router gives to blocks: a rolling hash over the block hashes.
+pub fn sequence_hashes(blocks: impl IntoIterator<Item = BlockHash>) -> impl Iterator<Item = SequenceHash> {
+    blocks.into_iter().scan(None, |parent, block| {
+        let name = match *parent {
+            None => block.0,
+            Some(parent) => {
+                let mut bytes = [0; 16];
+                bytes[..8].copy_from_slice(&u64::to_le_bytes(parent));
+                bytes[8..].copy_from_slice(&block.0.to_le_bytes());
+                xxh3_64_with_seed(&bytes, Seed::PLAIN.0)
+            }
+        };
+        *parent = Some(name);
+        Some(SequenceHash(name))
+    })
+}

@@ -1,0 +1,94 @@
+//! Who holds blocks: the rank, the life it is in, and what the writer last said about it.
+
+/// The thing that holds blocks and is chosen by a router: one data-parallel rank of one worker.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Rank {
+    /// The worker's id, as the event bus or the configuration gives it.
+    pub worker_id: u64,
+    /// The data-parallel rank within the worker; 0 where there is only one.
+    pub dp_rank: u32,
+}
+
+/// A rank's place in the index: small, dense, and given to another rank after this one has left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RankSlot(pub(crate) u16);
+
+impl RankSlot {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Which life of its publisher a rank is in, counted from 1. A restart starts a new one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Life(pub u64);
+
+/// How to read a rank's numbers, zero above all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Knowledge {
+    /// Nothing is known: there is no reach, which is not a reach of 0.
+    #[default]
+    Unknown,
+    /// Everything that this publisher has published in this life is applied.
+    Complete,
+    /// A lower bound: what is credited is held, more may be.
+    Partial,
+    /// Numbers of before a break, frozen while the missing part is fetched.
+    Recovering,
+    /// Something is missing and nothing was forgotten: numbers may be wrong either way.
+    Gap,
+}
+
+/// What the writer says about a rank. It is published with the blocks, so that an answer's numbers and the
+/// point in the stream they belong to are of one version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watermark {
+    /// The life that the rank is in.
+    pub life: Life,
+    /// How to read the rank's numbers.
+    pub knowledge: Knowledge,
+    /// The last event taken in order: an event id (Dynamo) or a batch sequence (ZMQ).
+    pub last_event_id: Option<u64>,
+    /// When the publisher says that it published that event, milliseconds since the Unix epoch.
+    pub published_at_ms: Option<u64>,
+}
+
+/// How a rank's announcements are to be read. Fixed while the rank is in the index.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RankSettings {
+    /// What a second announcement of a block means.
+    pub copies: Copies,
+    /// The engine looks host blocks up in chunks of this many (0 and 1: one by one).
+    pub host_chunk_blocks: u32,
+    /// Windows of further groups (hybrid attention): a prefix is usable where each holds its last blocks.
+    pub windows: Vec<Window>,
+    /// How many names of blocks that the rank no longer holds stay bound to their content.
+    pub recent_names: usize,
+}
+
+/// What a second announcement of a block that is already held means.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Copies {
+    /// Nothing: the publisher has counted already, and one removal ends the block.
+    #[default]
+    Set,
+    /// One more physical copy: as many removals end the block.
+    Counted,
+}
+
+/// The window over which a further group of layers attends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Window {
+    /// The group.
+    pub group: super::Group,
+    /// Its window in tokens.
+    pub tokens: u32,
+}
+
+impl Window {
+    /// How many blocks in front of the end of a prefix the group must hold: `ceil((tokens - 1) / block_size)`.
+    #[must_use]
+    pub fn blocks(self, block_size: u32) -> u32 {
+        self.tokens.saturating_sub(1).div_ceil(block_size)
+    }
+}

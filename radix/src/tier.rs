@@ -1,0 +1,72 @@
+//! Where a rank can hold a block: a tier of memory, and the group of attention layers that the block serves.
+
+/// A tier of memory, fastest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Tier {
+    /// The accelerator's own memory.
+    Gpu,
+    /// The host's memory.
+    Host,
+    /// A local disk.
+    Disk,
+    /// A store shared by several workers, credited to the one that announced the block.
+    External,
+}
+
+impl Tier {
+    /// All tiers, fastest first.
+    pub const ALL: [Tier; 4] = [Tier::Gpu, Tier::Host, Tier::Disk, Tier::External];
+
+    /// The tier's place in [`Tier::ALL`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A group of attention layers with blocks of its own. Group 0 decides the prefix; the others slide over a
+/// window (hybrid attention).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Group(u8);
+
+impl Group {
+    /// The group of full attention, the only one in most models.
+    pub const FULL: Group = Group(0);
+    /// How many groups there can be.
+    pub const LIMIT: u8 = 16;
+
+    /// The group of that index, if it is below [`Group::LIMIT`].
+    #[must_use]
+    pub fn new(index: u64) -> Option<Group> {
+        u8::try_from(index).ok().filter(|&index| index < Self::LIMIT).map(Group)
+    }
+}
+
+/// A tier and a group: one set of blocks that a rank can hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Layer(u8);
+
+impl Layer {
+    /// Full attention on the GPU: where nearly all blocks are.
+    pub const GPU: Layer = Layer(0);
+    /// How many layers there can be.
+    pub const LIMIT: usize = Group::LIMIT as usize * Tier::ALL.len();
+
+    /// The layer of a group in a tier.
+    #[must_use]
+    pub fn new(tier: Tier, group: Group) -> Layer {
+        Layer(group.0 * 4 + tier as u8)
+    }
+
+    /// The layer's tier.
+    #[must_use]
+    pub fn tier(self) -> Tier {
+        Tier::ALL[usize::from(self.0 % 4)]
+    }
+
+    /// The layer's group.
+    #[must_use]
+    pub fn group(self) -> Group {
+        Group(self.0 / 4)
+    }
+}
