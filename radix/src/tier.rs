@@ -58,6 +58,12 @@ impl Layer {
         Layer(group.0 * 4 + tier as u8)
     }
 
+    /// The layer's place among all [`Layer::LIMIT`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
     /// The layer's tier.
     #[must_use]
     pub fn tier(self) -> Tier {

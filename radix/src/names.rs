@@ -1,0 +1,87 @@
+//! From a rank's name for a block to the block.
+//!
+//! Ranks mostly agree on names: one table serves all of them, and a block's own name lies beside its content. What
+//! differs (a second name for one content, a second content under one name) is a rank's alias.
+//!
+//! Invariants:
+//! - N1: the table leads from a name to a place exactly if the place's own name is that name.
+//! - N2: an alias exists exactly while its rank holds the block under it.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+
+use crate::{
+    RankSlot, SequenceHash,
+    pages::{Pages, Place},
+};
+
+/// All names of a tree.
+#[derive(Default)]
+pub(crate) struct Names {
+    table: HashTable<Place>,
+    aliases: HashMap<(RankSlot, SequenceHash), Place>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Names {
+    /// The block whose own name this is.
+    pub(crate) fn find(&self, name: SequenceHash, pages: &Pages) -> Option<Place> {
+        let is_it = |&place: &Place| pages.own_name(place) == Some(name);
+        self.table.find(self.hasher.hash_one(name), is_it).copied()
+    }
+
+    /// Gives a block that has none its own name. Whether it could: another block may have it.
+    pub(crate) fn give(&mut self, name: SequenceHash, place: Place, pages: &mut Pages) -> bool {
+        if self.find(name, pages).is_some() {
+            return false;
+        }
+        pages.set_own_name(place, name);
+        if pages.own_name(place).is_none() {
+            return false;
+        }
+        let hash = self.hasher.hash_one(name);
+        self.table.insert_unique(hash, place, |&place| hash_of(&self.hasher, place, pages));
+        true
+    }
+
+    /// Forgets the own name of a block that leaves the tree.
+    pub(crate) fn remove(&mut self, place: Place, pages: &Pages) {
+        if let Some(name) = pages.own_name(place)
+            && let Ok(found) = self.table.find_entry(self.hasher.hash_one(name), |&other| other == place)
+        {
+            found.remove();
+        }
+    }
+
+    /// Gives back memory after many names have gone.
+    pub(crate) fn shrink(&mut self, pages: &Pages) {
+        if self.table.capacity() > 4 * self.table.len().max(1024) {
+            self.table.shrink_to(2 * self.table.len(), |&place| hash_of(&self.hasher, place, pages));
+        }
+    }
+
+    pub(crate) fn alias(&self, rank: RankSlot, name: SequenceHash) -> Option<Place> {
+        self.aliases.get(&(rank, name)).copied()
+    }
+
+    pub(crate) fn add_alias(&mut self, rank: RankSlot, name: SequenceHash, place: Place) {
+        self.aliases.insert((rank, name), place);
+    }
+
+    /// The rank holds the block at `place` under that name no longer, or no longer as an alias.
+    pub(crate) fn remove_alias(&mut self, rank: RankSlot, name: SequenceHash, place: Place) {
+        if self.alias(rank, name) == Some(place) {
+            self.aliases.remove(&(rank, name));
+        }
+    }
+
+    pub(crate) fn remove_aliases_of(&mut self, rank: RankSlot) {
+        self.aliases.retain(|&(other, _), _| other != rank);
+    }
+}
+
+/// The hash under which a place is in the table (N1).
+fn hash_of(hasher: &DefaultHashBuilder, place: Place, pages: &Pages) -> u64 {
+    pages.own_name(place).map_or(0, |name| hasher.hash_one(name))
+}

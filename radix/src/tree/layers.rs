@@ -1,0 +1,130 @@
+//! Reach where the GPU alone does not decide: lower tiers, chunks and windows, by intervals of blocks.
+
+use super::{Overlap, Tree};
+use crate::{Group, Layer, RankSettings, Reach, Tier, rank_set::RankSet};
+
+/// Blocks `from..to`.
+type Interval = (u32, u32);
+
+impl Tree {
+    /// Works out anew the reach of every rank that holds anything on the way in another layer than the GPU's, or
+    /// that has windows.
+    pub(super) fn add_layers(&self, answer: &mut Overlap) {
+        let mut ranks = RankSet::default();
+        for &(id, end) in &answer.visited {
+            for span in &self.run(id).coverage.spans {
+                if span.layer != Layer::GPU && span.from < end {
+                    ranks.insert(span.rank);
+                }
+            }
+        }
+        if self.ranks.windowed > 0 {
+            for (rank, _) in &answer.reaches {
+                if self.ranks.get(*rank).is_windowed() {
+                    ranks.insert(*rank);
+                }
+            }
+        }
+        if ranks.is_empty() {
+            return;
+        }
+        answer.reaches.retain(|&(rank, _)| !ranks.contains(rank));
+        for rank in ranks.iter() {
+            let mut held = Held::default();
+            for &(id, end) in &answer.visited {
+                let run = self.run(id);
+                if run.coverage.full.contains(rank) {
+                    held.add(Layer::GPU, (run.blocks.start, end));
+                }
+                for span in run.coverage.of_rank(rank).iter().filter(|span| span.from < end) {
+                    held.add(span.layer, (span.from, span.to.min(end)));
+                }
+            }
+            let blocks = held.reach(&self.ranks.get(rank).settings, self.block_size);
+            if blocks != [0; 4] {
+                answer.reaches.push((rank, Reach::new(blocks.map(|blocks| blocks * self.block_size))));
+            }
+        }
+    }
+}
+
+/// What one rank holds of a prompt, by layer, in order of depth.
+#[derive(Default)]
+struct Held {
+    layers: Vec<(Layer, Vec<Interval>)>,
+}
+
+impl Held {
+    fn add(&mut self, layer: Layer, (from, to): Interval) {
+        let index = match self.layers.iter().position(|&(other, _)| other == layer) {
+            Some(index) => index,
+            None => {
+                self.layers.push((layer, Vec::new()));
+                self.layers.len() - 1
+            }
+        };
+        let intervals = &mut self.layers[index].1;
+        match intervals.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            Some(_) | None => intervals.push((from, to)),
+        }
+    }
+
+    /// Leading blocks that are usable with each tier and all faster ones.
+    fn reach(&self, settings: &RankSettings, block_size: u32) -> [u32; 4] {
+        Tier::ALL.map(|tier| {
+            let full = self.union(Group::FULL, tier, settings);
+            let mut reach = full.first().filter(|first| first.0 == 0).map_or(0, |first| first.1);
+            let windows: Vec<(u32, Vec<Interval>)> = settings
+                .windows
+                .iter()
+                .map(|window| (window.blocks(block_size), self.union(window.group, tier, settings)))
+                .collect();
+            // Each step ends where a window lacks a block, so this ends.
+            while let Some(missing) = windows.iter().find_map(|(window, held)| missing(held, *window, reach)) {
+                reach = missing;
+            }
+            reach
+        })
+    }
+
+    /// Blocks of a group in a tier or a faster one.
+    fn union(&self, group: Group, slowest: Tier, settings: &RankSettings) -> Vec<Interval> {
+        let mut all: Vec<Interval> = Vec::new();
+        for (layer, intervals) in &self.layers {
+            if layer.group() == group && layer.tier() <= slowest {
+                let chunk = if layer.tier() == Tier::Host { settings.host_chunk_blocks.max(1) } else { 1 };
+                all.extend(intervals.iter().filter_map(|&interval| whole_chunks(interval, chunk)));
+            }
+        }
+        all.sort_unstable();
+        let mut joined: Vec<Interval> = Vec::new();
+        for (from, to) in all {
+            match joined.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(to),
+                Some(_) | None => joined.push((from, to)),
+            }
+        }
+        joined
+    }
+}
+
+/// The whole chunks within an interval, if there are any.
+fn whole_chunks((from, to): Interval, chunk: u32) -> Option<Interval> {
+    let (from, to) = (from.div_ceil(chunk) * chunk, to / chunk * chunk);
+    (from < to).then_some((from, to))
+}
+
+/// The last of the `window` blocks in front of `reach` that is not held.
+fn missing(held: &[Interval], window: u32, reach: u32) -> Option<u32> {
+    let start = reach.saturating_sub(window);
+    if start == reach {
+        return None;
+    }
+    match held.iter().rev().find(|&&(from, _)| from < reach) {
+        Some(&(_, to)) if to < reach => Some(reach - 1),
+        Some(&(from, _)) if from > start => Some(from - 1),
+        Some(_) => None,
+        None => Some(reach - 1),
+    }
+}

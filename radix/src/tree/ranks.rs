@@ -1,0 +1,114 @@
+//! The ranks of a tree by slot: who they are, how they are read, and what is the writer's about them.
+
+use std::collections::BTreeMap;
+
+use crate::{Layer, Rank, RankSettings, RankSlot, Watermark, parking::Parking, recent::Recent};
+
+/// One rank.
+pub(crate) struct Entry {
+    pub(crate) rank: Rank,
+    pub(crate) settings: RankSettings,
+    pub(crate) watermark: Watermark,
+    /// Blocks held, by layer.
+    pub(crate) held: Box<[u64; Layer::LIMIT]>,
+    /// Blocks listed as unusual holds: where there are none, nobody looks for them.
+    pub(crate) unusual: usize,
+    pub(crate) recent: Recent,
+    pub(crate) parking: Parking,
+}
+
+impl Entry {
+    /// Whether the rank's reach cannot be read off its GPU blocks alone.
+    pub(crate) fn is_windowed(&self) -> bool {
+        !self.settings.windows.is_empty()
+    }
+}
+
+/// All ranks. Slots are dense, and those of ranks that have left are given out again.
+#[derive(Default)]
+pub(crate) struct Ranks {
+    entries: Vec<Option<Entry>>,
+    free: Vec<RankSlot>,
+    by_rank: BTreeMap<Rank, RankSlot>,
+    /// Ranks with windows.
+    pub(crate) windowed: usize,
+}
+
+impl Ranks {
+    /// The entry of a rank that has joined.
+    ///
+    /// # Panics
+    /// A slot of a rank that has left is a fault of the caller: slots come from `join` and end with `leave`.
+    #[expect(clippy::panic, reason = "no input can name a slot; only a fault in the writer leads here")]
+    pub(crate) fn get(&self, slot: RankSlot) -> &Entry {
+        match self.entries.get(slot.index()) {
+            Some(Some(entry)) => entry,
+            Some(None) | None => panic!("slot {slot:?} belongs to no rank"),
+        }
+    }
+
+    /// The entry of a rank that has joined, to be changed. Panics as [`Ranks::get`] does.
+    #[expect(clippy::panic, reason = "no input can name a slot; only a fault in the writer leads here")]
+    pub(crate) fn get_mut(&mut self, slot: RankSlot) -> &mut Entry {
+        match self.entries.get_mut(slot.index()) {
+            Some(Some(entry)) => entry,
+            Some(None) | None => panic!("slot {slot:?} belongs to no rank"),
+        }
+    }
+
+    pub(crate) fn find(&self, rank: Rank) -> Option<RankSlot> {
+        self.by_rank.get(&rank).copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_rank.len()
+    }
+
+    /// All ranks, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RankSlot, &Entry)> {
+        self.by_rank.values().map(|&slot| (slot, self.get(slot)))
+    }
+
+    /// Gives a new rank a slot; none where all are taken.
+    pub(crate) fn join(&mut self, rank: Rank, settings: RankSettings) -> Option<RankSlot> {
+        let entry = Entry {
+            rank,
+            watermark: Watermark::default(),
+            held: Box::new([0; Layer::LIMIT]),
+            unusual: 0,
+            recent: Recent::default(),
+            parking: Parking::default(),
+            settings,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot = RankSlot(u16::try_from(self.entries.len()).ok()?);
+                self.entries.push(None);
+                slot
+            }
+        };
+        self.windowed += usize::from(entry.is_windowed());
+        self.entries[slot.index()] = Some(entry);
+        self.by_rank.insert(rank, slot);
+        Some(slot)
+    }
+
+    /// Frees the slot of a rank that holds nothing any more.
+    pub(crate) fn leave(&mut self, slot: RankSlot) {
+        if let Some(entry) = self.entries.get_mut(slot.index()).and_then(Option::take) {
+            self.windowed -= usize::from(entry.is_windowed());
+            self.by_rank.remove(&entry.rank);
+            self.free.push(slot);
+        }
+    }
+
+    /// States a rank's windows anew.
+    pub(crate) fn set_windows(&mut self, slot: RankSlot, windows: Vec<crate::Window>) {
+        let before = self.get(slot).is_windowed();
+        let entry = self.get_mut(slot);
+        entry.settings.windows = windows;
+        let after = entry.is_windowed();
+        self.windowed = self.windowed + usize::from(after) - usize::from(before);
+    }
+}

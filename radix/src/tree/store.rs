@@ -1,0 +1,304 @@
+//! Stores blocks: finds what the tree already has of them, adds the rest, and notes who holds them.
+
+use super::{Bound, Outcome, Tree, settle::JOIN_AT_MOST};
+use crate::{
+    Block, Blocks, Copies, Layer, RankSlot, Seed, SequenceHash, Stored,
+    pages::Place,
+    parking::Parked,
+    run::{Run, RunId},
+};
+
+/// Blocks that a rank stores, new or after having waited.
+#[derive(Clone, Copy)]
+struct Storing<'a> {
+    rank: RankSlot,
+    layer: Layer,
+    parent: Option<SequenceHash>,
+    blocks: &'a Blocks,
+    /// Indices of blocks that were removed again while they waited, sorted. They are placed, but not held.
+    cancelled: &'a [u32],
+}
+
+/// Stored blocks whose content is known and whose parent is in the tree.
+#[derive(Clone, Copy)]
+struct Placing<'a> {
+    rank: RankSlot,
+    layer: Layer,
+    blocks: &'a [Block],
+    cancelled: &'a [u32],
+}
+
+impl Placing<'_> {
+    fn is_cancelled(&self, index: usize) -> bool {
+        !self.cancelled.is_empty() && self.cancelled.binary_search(&(index as u32)).is_ok()
+    }
+}
+
+impl Tree {
+    pub(super) fn store(&mut self, rank: RankSlot, stored: &Stored, outcome: &mut Outcome) {
+        outcome.stored += stored.blocks.len();
+        let mut due = Vec::new();
+        let Stored { layer, parent, blocks } = stored;
+        let storing = Storing { rank, layer: *layer, parent: *parent, blocks, cancelled: &[] };
+        self.store_or_park(storing, &mut due, outcome);
+        // What waited for these blocks waits no longer, and so on; what has waited longest comes first.
+        let mut next = 0;
+        while next < due.len() {
+            let parked = due[next].clone();
+            let Parked { layer, waits_for, blocks, cancelled } = &parked;
+            let storing = Storing { rank, layer: *layer, parent: Some(*waits_for), blocks, cancelled };
+            self.store_or_park(storing, &mut due, outcome);
+            next += 1;
+        }
+    }
+
+    fn store_or_park(&mut self, storing: Storing<'_>, due: &mut Vec<Parked>, outcome: &mut Outcome) {
+        let Storing { rank, layer, parent, blocks, cancelled } = storing;
+        if let Blocks::Named(names) = blocks {
+            self.store_named(rank, layer, names, cancelled, outcome);
+            return;
+        }
+        let parent = match parent.map(|name| (name, self.resolve(rank, name))) {
+            None => None,
+            Some((_, Some(Bound::Held(place) | Bound::Recent(place)))) => Some(place),
+            Some((waits_for, None)) => {
+                let (blocks, cancelled) = (blocks.clone(), cancelled.into());
+                self.park(rank, Parked { layer, waits_for, blocks, cancelled }, outcome);
+                return;
+            }
+        };
+        let hashed;
+        let (blocks, root_seed) = match blocks {
+            Blocks::Hashed(blocks) => (blocks.as_slice(), None),
+            Blocks::Tokens(tokens) => {
+                let seed = parent.and_then(|place| self.chains.seed(self.run(self.locate(place).0).chain));
+                hashed = tokens.hash(seed.unwrap_or(tokens.root_seed));
+                (hashed.as_slice(), Some(tokens.root_seed))
+            }
+            Blocks::Named(_) => (&[][..], None),
+        };
+        self.place_blocks(parent, root_seed, Placing { rank, layer, blocks, cancelled });
+        if !self.ranks.get(rank).parking.is_empty() {
+            self.wake(rank, blocks, due);
+        }
+    }
+
+    /// Takes out what has waited for any of these blocks.
+    fn wake(&mut self, rank: RankSlot, blocks: &[Block], due: &mut Vec<Parked>) {
+        for block in blocks {
+            if self.resolve(rank, block.name).is_some() {
+                due.extend(self.ranks.get_mut(rank).parking.take_waiting(block.name));
+            }
+        }
+    }
+
+    /// Names alone create nothing: what they mean is known, or they wait.
+    fn store_named(
+        &mut self,
+        rank: RankSlot,
+        layer: Layer,
+        names: &[SequenceHash],
+        cancelled: &[u32],
+        outcome: &mut Outcome,
+    ) {
+        for (index, &name) in names.iter().enumerate() {
+            if cancelled.contains(&(index as u32)) {
+                continue;
+            }
+            match self.resolve(rank, name) {
+                Some(Bound::Held(place) | Bound::Recent(place)) => self.hold(rank, layer, place, name),
+                None => {
+                    let blocks = Blocks::Named(vec![name]);
+                    let parked = Parked { layer, waits_for: name, blocks, cancelled: [].as_slice().into() };
+                    self.park(rank, parked, outcome);
+                }
+            }
+        }
+    }
+
+    fn park(&mut self, rank: RankSlot, parked: Parked, outcome: &mut Outcome) {
+        outcome.parked += parked.blocks.len();
+        let limit = self.limits.parked_blocks;
+        outcome.dropped += self.ranks.get_mut(rank).parking.park(parked, limit);
+    }
+
+    /// Places blocks behind `at`, one stretch after the other: in the run of the block in front, in a run that
+    /// hangs there, or as new ones.
+    fn place_blocks(&mut self, mut at: Option<Place>, root_seed: Option<Seed>, mut placing: Placing<'_>) {
+        let starts_chain = at.is_none();
+        let all = placing;
+        let mut done = 0;
+        while let Some(&first) = all.blocks.get(done) {
+            placing.blocks = &all.blocks[done..];
+            let found = self.find_behind(at, first);
+            let placed = match found {
+                Some((run, depth)) => self.hold_known(run, depth, done, placing, all),
+                None => self.append(at, done, placing, all),
+            };
+            if let (true, 0, Some(seed)) = (starts_chain, done, root_seed) {
+                let chain = self.run(self.locate(placed.last).0).chain;
+                self.chains.state_seed(chain, seed);
+            }
+            at = Some(placed.last);
+            done += placed.count;
+        }
+    }
+
+    /// Where the block with that content stands behind `at`: its run and depth.
+    fn find_behind(&self, at: Option<Place>, block: Block) -> Option<(RunId, u32)> {
+        if let Some(place) = at {
+            let (id, depth) = self.locate(place);
+            let run = self.run(id);
+            if depth + 1 < run.blocks.end && self.content(run, depth + 1) == block.content {
+                return Some((id, depth + 1));
+            }
+            if !run.has_children(depth) {
+                return None;
+            }
+        }
+        let id = *self.branches.get(&(at, block.content))?;
+        Some((id, self.run(id).blocks.start))
+    }
+
+    /// Holds the blocks that the run already has from `depth` on.
+    fn hold_known(&mut self, id: RunId, depth: u32, done: usize, placing: Placing<'_>, all: Placing<'_>) -> Placed {
+        let count = self.match_run(id, depth, placing.blocks);
+        let run = self.run(id);
+        let last = run.place(depth + count as u32 - 1);
+        let places = self.places(run, depth, count);
+        self.hold_places(&places, done, all);
+        Placed { last, count }
+    }
+
+    /// How many of the blocks stand in the run from `depth` on.
+    fn match_run(&self, id: RunId, depth: u32, blocks: &[Block]) -> usize {
+        let run = self.run(id);
+        let first = run.segment(depth);
+        let mut count = 0;
+        for segment in &run.segments[first..] {
+            let from = segment.slot + (depth + count as u32 - segment.depth) as u8;
+            for content in self.pages.contents(segment.page, from, segment.slot + segment.len) {
+                match blocks.get(count) {
+                    Some(block) if block.content == *content => count += 1,
+                    Some(_) | None => return count,
+                }
+            }
+        }
+        count
+    }
+
+    fn places(&self, run: &Run, depth: u32, count: usize) -> Vec<Place> {
+        let first = run.segment(depth);
+        let places = run.segments[first..].iter().flat_map(|segment| {
+            let from = depth.saturating_sub(segment.depth).min(u32::from(segment.len)) as u8;
+            (from..segment.len).map(move |slot| Place::new(segment.page, segment.slot + slot))
+        });
+        places.take(count).collect()
+    }
+
+    /// Adds the blocks as new ones behind `at`: to the run that ends there, or as a run of their own.
+    fn append(&mut self, at: Option<Place>, done: usize, placing: Placing<'_>, all: Placing<'_>) -> Placed {
+        let id = self.run_to_extend(at, placing.rank).unwrap_or_else(|| self.start_run(at, placing.blocks[0]));
+        let old = self.run(id).blocks.clone();
+        self.run_mut(id).coverage.grow(&old);
+        let mut behind = if old.is_empty() { at } else { Some(self.run(id).last_place()) };
+        let mut places = Vec::with_capacity(placing.blocks.len());
+        for (index, block) in placing.blocks.iter().enumerate() {
+            let page = match behind.filter(|&place| self.pages.has_room_behind(place)) {
+                Some(place) => place.page(),
+                None => self.pages.allocate(old.end + index as u32, id),
+            };
+            let place = self.pages.push(page, block.content, id);
+            self.runs[id.0 as usize].push(place);
+            behind = Some(place);
+            places.push(place);
+        }
+        self.hold_places(&places, done, all);
+        // Even if the rank turns out to hold none of them: then they go again.
+        let (first, last) = (places[0], places[places.len() - 1]);
+        self.touch(first, [old.end, old.end]);
+        Placed { last, count: places.len() }
+    }
+
+    /// The run that ends at `at`, if new blocks may go behind it in place: nothing hangs there, and few others
+    /// hold its end, so that the new blocks cut few ranks' coverage.
+    fn run_to_extend(&self, at: Option<Place>, rank: RankSlot) -> Option<RunId> {
+        let (id, depth) = self.locate(at?);
+        let run = self.run(id);
+        let free = depth + 1 == run.blocks.end && !run.has_children(depth);
+        (free && run.coverage.others_at_end(rank, run.blocks.end) <= JOIN_AT_MOST).then_some(id)
+    }
+
+    fn start_run(&mut self, at: Option<Place>, first: Block) -> RunId {
+        let (chain, depth) = match at {
+            None => (self.chains.start(), 0),
+            Some(place) => {
+                let (parent, depth) = self.locate(place);
+                let chain = self.run(parent).chain;
+                (self.chains.join(chain), depth + 1)
+            }
+        };
+        let id = self.insert_run(Run::new(at, chain, depth));
+        if let Some(place) = at {
+            let (parent, depth) = self.locate(place);
+            self.run_mut(parent).add_child(depth, id);
+        }
+        self.branches.insert((at, first.content), id);
+        id
+    }
+
+    /// Holds blocks that are in the tree, in bulk where every one is plain and by the exact rules where not.
+    /// `places` are those of `all.blocks[done..]`.
+    fn hold_places(&mut self, places: &[Place], done: usize, all: Placing<'_>) {
+        let mut plain_from = 0;
+        for (index, &place) in places.iter().enumerate() {
+            if self.is_plain(place, done + index, all) {
+                continue;
+            }
+            self.cover_places(all, &places[plain_from..index]);
+            plain_from = index + 1;
+            if !all.is_cancelled(done + index) {
+                self.hold(all.rank, all.layer, place, all.blocks[done + index].name);
+            }
+        }
+        self.cover_places(all, &places[plain_from..]);
+    }
+
+    /// Whether holding the block comes to no more than covering it. Gives a new block its name.
+    fn is_plain(&mut self, place: Place, index: usize, all: Placing<'_>) -> bool {
+        let name = all.blocks[index].name;
+        let own = match self.pages.own_name(place) {
+            Some(own) => own == name,
+            None => self.names.give(name, place, &mut self.pages),
+        };
+        let entry = self.ranks.get(all.rank);
+        if !own || all.is_cancelled(index) || entry.unusual > 0 {
+            return false;
+        }
+        if entry.settings.copies == Copies::Counted {
+            let (run, depth) = self.locate(place);
+            if self.run(run).coverage.holds(all.rank, all.layer, depth) {
+                return false;
+            }
+        }
+        if !entry.recent.is_empty() {
+            // Bound anew, to this content.
+            self.recall(all.rank, name);
+        }
+        true
+    }
+
+    /// Covers places that follow each other in one run.
+    fn cover_places(&mut self, all: Placing<'_>, places: &[Place]) {
+        if let Some(&first) = places.first() {
+            let (run, depth) = self.locate(first);
+            self.cover(all.rank, all.layer, run, depth..depth + places.len() as u32);
+        }
+    }
+}
+
+/// Blocks that were placed in one stretch.
+struct Placed {
+    last: Place,
+    count: usize,
+}

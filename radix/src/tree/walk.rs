@@ -1,0 +1,114 @@
+//! Answers: follows a prompt down the tree and notes for every rank where it ends.
+
+use super::Tree;
+use crate::{
+    BlockHash, Layer, RankSlot, Reach,
+    pages::Place,
+    rank_set::RankSet,
+    run::{Run, RunId},
+};
+
+/// The answer to one prompt, and the memory to find it, both to be used again for the next.
+#[derive(Debug, Default)]
+pub struct Overlap {
+    /// Complete blocks of the prompt that were looked at: all, or as many as anyone might hold.
+    pub(crate) blocks: u32,
+    /// Ranks with a reach, in no order.
+    pub(crate) reaches: Vec<(RankSlot, Reach)>,
+    /// Ranks that hold everything so far on the GPU, and those that just fell out.
+    active: RankSet,
+    dropped: RankSet,
+    /// The runs on the way, each with the depth up to which the prompt follows it.
+    pub(super) visited: Vec<(RunId, u32)>,
+}
+
+impl Overlap {
+    /// The reach of a rank in this answer.
+    #[must_use]
+    pub fn reach(&self, rank: RankSlot) -> Reach {
+        self.reaches.iter().find(|&&(slot, _)| slot == rank).map_or(Reach::NONE, |&(_, reach)| reach)
+    }
+
+    /// Ranks that hold the first block and more, each once, in no order.
+    #[must_use]
+    pub fn reaches(&self) -> &[(RankSlot, Reach)] {
+        &self.reaches
+    }
+
+    fn clear(&mut self) {
+        self.blocks = 0;
+        self.reaches.clear();
+        self.visited.clear();
+    }
+}
+
+impl Tree {
+    /// Finds every rank's reach into a prompt, given by its block hashes. They are asked for one by one, and not
+    /// beyond where the tree ends.
+    pub(crate) fn overlap(&self, prompt: impl IntoIterator<Item = BlockHash>, answer: &mut Overlap) {
+        answer.clear();
+        let mut prompt = prompt.into_iter();
+        let mut next = prompt.next();
+        let mut at: Option<Place> = None;
+        while let Some(content) = next {
+            let Some(&id) = self.branches.get(&(at, content)) else { break };
+            let run = self.run(id);
+            let end = self.follow(run, &mut prompt, &mut next);
+            self.visit(run, end, at.is_none(), answer);
+            answer.visited.push((id, end));
+            answer.blocks = end;
+            if !run.has_children(end - 1) || (answer.active.is_empty() && self.lower_blocks == 0) {
+                break;
+            }
+            at = Some(run.place(end - 1));
+        }
+        let tokens = answer.blocks * self.block_size;
+        answer.reaches.extend(answer.active.iter().map(|rank| (rank, Reach::gpu_only(tokens))));
+        answer.active.clear();
+        if self.lower_blocks > 0 || self.ranks.windowed > 0 {
+            self.add_layers(answer);
+        }
+    }
+
+    /// Follows the prompt along a run whose first block is `next`. Returns the depth at which they part.
+    fn follow(&self, run: &Run, prompt: &mut impl Iterator<Item = BlockHash>, next: &mut Option<BlockHash>) -> u32 {
+        let mut depth = run.blocks.start;
+        for segment in &run.segments {
+            for &content in self.pages.contents(segment.page, segment.slot, segment.slot + segment.len) {
+                if *next != Some(content) {
+                    return depth;
+                }
+                depth += 1;
+                *next = prompt.next();
+            }
+        }
+        depth
+    }
+
+    /// Takes from the active ranks those that do not hold the run up to `end`, and notes where they stop.
+    fn visit(&self, run: &Run, end: u32, first: bool, answer: &mut Overlap) {
+        let coverage = &run.coverage;
+        let Overlap { active, dropped, reaches, .. } = answer;
+        if first {
+            active.copy_from(&coverage.full);
+            dropped.clear();
+        } else {
+            active.keep(&coverage.full, dropped);
+        }
+        let tokens = |depth: u32| Reach::gpu_only(depth * self.block_size);
+        for span in &coverage.spans {
+            if span.layer != Layer::GPU || span.from != run.blocks.start {
+                continue;
+            }
+            if !first && !dropped.remove(span.rank) {
+                continue;
+            }
+            if span.to >= end {
+                active.insert(span.rank);
+            } else {
+                reaches.push((span.rank, tokens(span.to)));
+            }
+        }
+        reaches.extend(dropped.iter().map(|rank| (rank, tokens(run.blocks.start))));
+    }
+}
