@@ -1,0 +1,445 @@
+//! The index of a whole fleet: streams bound to scopes, each scope mirrored by itself.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
+};
+
+use kvtide_events::{Batch, DecodeError, Engine, Frame, Hashing};
+use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{
+    Answer, Applied, Clock, Limits, Query, QueryError, Scope, ScopeQuery,
+    mirror::Mirror,
+    query::Moment,
+    stream::{Format, Stream},
+};
+
+/// Knows, for every worker of a fleet, what it holds.
+///
+/// Shared freely between threads. Each scope has one writer at a time; scopes apply in parallel, and lookups go on
+/// meanwhile.
+pub struct Indexer {
+    clock: Clock,
+    limits: Limits,
+    scopes: RwLock<BTreeMap<Scope, Arc<ScopeIndex>>>,
+    streams: RwLock<BTreeMap<String, Arc<BoundStream>>>,
+    next_source: AtomicU32,
+}
+
+/// One scope's index.
+struct ScopeIndex {
+    scope: Scope,
+    hashing: Hashing,
+    reader: Reader,
+    mirror: Mutex<Mirror>,
+    /// Events received and not yet visible.
+    pending: Mutex<HashMap<Rank, u64>>,
+}
+
+/// A stream that belongs to an indexer. Hand its messages to [`Indexer::apply`].
+pub struct BoundStream {
+    stream: Stream,
+    /// Tells this stream from all others, so that each rank has one source.
+    source: u32,
+    scope: Arc<ScopeIndex>,
+}
+
+impl BoundStream {
+    /// What was bound.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+/// A message of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Message<'a> {
+    /// A frame of Dynamo's event plane.
+    Frame(&'a [u8]),
+    /// A batch of an engine's publisher, with its number if it came with one.
+    Batch {
+        /// The number.
+        sequence: Option<u64>,
+        /// The batch.
+        payload: &'a [u8],
+    },
+}
+
+/// A message that is decoded but not yet applied. Its events count as pending.
+pub struct Received<'a> {
+    stream: &'a BoundStream,
+    content: Result<Decoded, (DecodeError, Lost)>,
+    pending: Vec<(Rank, u64)>,
+}
+
+enum Decoded {
+    Frame(Frame),
+    Batch { sequence: Option<u64>, batch: Batch },
+}
+
+/// What is lost with a message that does not decode.
+#[derive(Clone, Copy)]
+enum Lost {
+    Frame { publisher_id: Option<u64> },
+    Batch { sequence: Option<u64> },
+}
+
+/// Why a message was not applied.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It does not decode. Nothing of it was applied; the ranks that it may have been about have a hole.
+    #[error("a message of stream {stream} does not decode: {error}")]
+    Undecodable {
+        /// The stream.
+        stream: String,
+        /// Why.
+        error: DecodeError,
+    },
+    /// It is of another format than its stream.
+    #[error("stream {stream} takes {expected}, got {got}")]
+    OtherFormat {
+        /// The stream.
+        stream: String,
+        /// What the stream takes.
+        expected: &'static str,
+        /// What the message is.
+        got: &'static str,
+    },
+}
+
+/// Why a stream cannot be bound.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another stream has the name.
+    #[error("a stream named {name} is bound already, to something else")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// A block size that is none.
+    #[error("stream {name}: expected a block size of 1 token or more, got 0")]
+    NoBlockSize {
+        /// The stream.
+        name: String,
+    },
+    /// The streams of a scope do not agree on how blocks are keyed.
+    #[error("stream {name}: expected eagle = {expected}, as its scope's other streams have it, got {got}")]
+    OtherHashing {
+        /// The stream.
+        name: String,
+        /// What the scope's streams say so far.
+        expected: bool,
+        /// What this one says.
+        got: bool,
+    },
+    /// As many scopes as may be are known.
+    #[error("no room for another scope: {limit} are known, which is the limit")]
+    ScopesFull {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+/// A scope, and how large its index is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScopeState {
+    /// The scope.
+    pub scope: Scope,
+    /// Whether its blocks are keyed by pairs of tokens.
+    pub eagle: bool,
+    /// The newest version.
+    pub version: u64,
+    /// How large it is.
+    pub size: Size,
+    /// Its ranks, in order.
+    pub ranks: Vec<RankState>,
+}
+
+impl Indexer {
+    /// An indexer that knows nothing yet.
+    #[must_use]
+    pub fn new(limits: Limits, clock: Clock) -> Indexer {
+        Indexer {
+            clock,
+            limits,
+            scopes: RwLock::default(),
+            streams: RwLock::default(),
+            next_source: AtomicU32::new(0),
+        }
+    }
+
+    /// What this indexer takes in.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Binds a stream to its scope. Binding the same stream again gives the same one.
+    ///
+    /// # Errors
+    /// [`BindError`] where it contradicts what is bound already, or a limit is reached.
+    pub fn bind(&self, stream: Stream) -> Result<Arc<BoundStream>, BindError> {
+        let mut streams = self.streams.write();
+        if let Some(bound) = streams.get(&stream.name) {
+            let same = bound.stream == stream;
+            return if same { Ok(Arc::clone(bound)) } else { Err(BindError::NameTaken { name: stream.name }) };
+        }
+        let scope = self.scope(&stream)?;
+        let source = self.next_source.fetch_add(1, Ordering::Relaxed);
+        let bound = Arc::new(BoundStream { source, scope, stream });
+        streams.insert(bound.stream.name.clone(), Arc::clone(&bound));
+        Ok(bound)
+    }
+
+    /// The bound stream of that name.
+    #[must_use]
+    pub fn stream(&self, name: &str) -> Option<Arc<BoundStream>> {
+        self.streams.read().get(name).cloned()
+    }
+
+    /// The stream by which a program hands in events of a scope itself. Bound when it is first asked for.
+    ///
+    /// # Errors
+    /// As [`Indexer::bind`].
+    pub fn direct(&self, scope: &Scope) -> Result<Arc<BoundStream>, BindError> {
+        let known = self.scopes.read().get(scope).map(|known| known.hashing.eagle);
+        let name = format!("direct/{}", serde_json::json!(scope));
+        let (scope, eagle) = (scope.clone(), known.unwrap_or(false));
+        self.bind(Stream { name, scope, eagle, format: Format::Direct })
+    }
+
+    fn scope(&self, stream: &Stream) -> Result<Arc<ScopeIndex>, BindError> {
+        let Stream { name, scope, eagle, .. } = stream;
+        if scope.block_size == 0 {
+            return Err(BindError::NoBlockSize { name: name.clone() });
+        }
+        let mut scopes = self.scopes.write();
+        if let Some(known) = scopes.get(scope) {
+            let expected = known.hashing.eagle;
+            return if expected == *eagle {
+                Ok(Arc::clone(known))
+            } else {
+                Err(BindError::OtherHashing { name: name.clone(), expected, got: *eagle })
+            };
+        }
+        if scopes.len() >= self.limits.scopes {
+            return Err(BindError::ScopesFull { limit: self.limits.scopes });
+        }
+        let (writer, reader) = index(scope.block_size, self.limits.index);
+        let created = Arc::new(ScopeIndex {
+            scope: scope.clone(),
+            hashing: Hashing { block_size: scope.block_size, eagle: *eagle },
+            reader,
+            mirror: Mutex::new(Mirror::new(writer, self.clock.clone())),
+            pending: Mutex::default(),
+        });
+        scopes.insert(scope.clone(), Arc::clone(&created));
+        Ok(created)
+    }
+
+    /// Decodes a message and applies it, as one version.
+    ///
+    /// # Errors
+    /// [`ApplyError`] where it does not decode or is not of its stream's format.
+    pub fn apply(&self, stream: &BoundStream, message: Message<'_>) -> Result<Applied, ApplyError> {
+        Self::receive(stream, message)?.commit()
+    }
+
+    /// Decodes a message. From here until it is committed its events count as pending.
+    ///
+    /// # Errors
+    /// [`ApplyError::OtherFormat`]. A message that does not decode is an error only when it is committed.
+    pub fn receive<'a>(stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
+        let content = match (message, &stream.stream.format) {
+            (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
+                Ok(frame) => Ok(Decoded::Frame(frame)),
+                Err(error) => Err((error, Lost::Frame { publisher_id: Frame::publisher_of(bytes) })),
+            },
+            (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
+                let engine: Engine = engine.engine(stream.stream.scope.block_size);
+                match engine.decode(payload) {
+                    Ok(batch) => Ok(Decoded::Batch { sequence, batch }),
+                    Err(error) => Err((error, Lost::Batch { sequence })),
+                }
+            }
+            (message, format) => {
+                let (stream, expected) = (stream.stream.name.clone(), format.describe());
+                return Err(ApplyError::OtherFormat { stream, expected, got: message.describe() });
+            }
+        };
+        let pending = content.as_ref().map_or_else(|_| Vec::new(), |content| content.events(&stream.stream));
+        let mut all = stream.scope.pending.lock();
+        for &(rank, events) in &pending {
+            *all.entry(rank).or_insert(0) += events;
+        }
+        drop(all);
+        Ok(Received { stream, content, pending })
+    }
+
+    /// Applies events of one rank that a program hands in, as one version. See [`Indexer::direct`].
+    ///
+    /// `first_event_id` numbers the first of them, counted from 1 in the rank's life, and the others follow. Without
+    /// it nothing shows whether anything is missing, and the rank's numbers are a lower bound.
+    ///
+    /// # Errors
+    /// [`ApplyError::OtherFormat`] where the stream is not a direct one.
+    pub fn apply_events(
+        &self,
+        stream: &BoundStream,
+        rank: Rank,
+        first_event_id: Option<u64>,
+        events: &[Event],
+    ) -> Result<Applied, ApplyError> {
+        match &stream.stream.format {
+            Format::Direct => {
+                Ok(stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events))
+            }
+            format @ (Format::Dynamo | Format::Engine(_)) => Err(ApplyError::OtherFormat {
+                stream: stream.stream.name.clone(),
+                expected: format.describe(),
+                got: Format::Direct.describe(),
+            }),
+        }
+    }
+
+    /// How much of a prompt every rank holds.
+    ///
+    /// # Errors
+    /// [`QueryError`] where no scope fits, several do, or the prompt is too long.
+    pub fn overlap(&self, query: &Query) -> Result<Answer, QueryError> {
+        let started = Instant::now();
+        let scope = self.find(&query.scope)?;
+        let (got, limit) = (query.tokens(scope.scope.block_size), self.limits.query_tokens);
+        if got > limit {
+            return Err(QueryError::TooManyTokens { got, limit });
+        }
+        let pending = scope.pending.lock().clone();
+        let mut answer = query.answer(&Moment {
+            scope: &scope.scope,
+            hashing: scope.hashing,
+            view: scope.reader.view(),
+            steady_ms: self.clock.steady_ms(),
+            pending: &|rank| pending.get(&rank).copied().unwrap_or(0),
+        });
+        answer.collected_at_ms = self.clock.wall_ms();
+        answer.took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Ok(answer)
+    }
+
+    fn find(&self, query: &ScopeQuery) -> Result<Arc<ScopeIndex>, QueryError> {
+        let scopes = self.scopes.read();
+        let fitting: Vec<&Arc<ScopeIndex>> = scopes.values().filter(|index| query.fits(&index.scope)).collect();
+        match fitting.as_slice() {
+            [] => Err(QueryError::UnknownScope { known: scopes.len() }),
+            [one] => Ok(Arc::clone(one)),
+            several => {
+                let differences = Scope::differences(&several.iter().map(|index| &index.scope).collect::<Vec<_>>());
+                Err(QueryError::SeveralScopes { fitting: several.len(), differences })
+            }
+        }
+    }
+
+    /// All scopes, in order, each as it is now.
+    #[must_use]
+    pub fn scopes(&self) -> Vec<ScopeState> {
+        let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
+        let state = |index: Arc<ScopeIndex>| {
+            let view = index.reader.view();
+            ScopeState {
+                scope: index.scope.clone(),
+                eagle: index.hashing.eagle,
+                version: view.version(),
+                size: view.size(),
+                ranks: view.ranks().collect(),
+            }
+        };
+        scopes.into_iter().map(state).collect()
+    }
+}
+
+impl Received<'_> {
+    /// Applies the message, as one version.
+    ///
+    /// # Errors
+    /// [`ApplyError::Undecodable`].
+    pub fn commit(self) -> Result<Applied, ApplyError> {
+        let mut mirror = self.stream.scope.mirror.lock();
+        let source = self.stream.source;
+        let engine = match &self.stream.stream.format {
+            Format::Engine(engine) => Some(engine),
+            Format::Dynamo | Format::Direct => None,
+        };
+        match (&self.content, engine) {
+            (Ok(Decoded::Frame(frame)), _) => Ok(mirror.apply_frame(source, frame)),
+            (Ok(Decoded::Batch { sequence, batch }), Some(engine)) => {
+                Ok(mirror.apply_batch(source, engine, *sequence, batch))
+            }
+            (Ok(Decoded::Batch { .. }), None) => Ok(Applied::default()),
+            (Err((error, lost)), _) => {
+                match *lost {
+                    Lost::Frame { publisher_id } => mirror.lose_frame(publisher_id),
+                    Lost::Batch { sequence } => mirror.lose_batch(source, sequence),
+                };
+                Err(ApplyError::Undecodable { stream: self.stream.stream.name.clone(), error: error.clone() })
+            }
+        }
+    }
+}
+
+impl Drop for Received<'_> {
+    fn drop(&mut self) {
+        let mut all = self.stream.scope.pending.lock();
+        for (rank, events) in &self.pending {
+            if let Some(pending) = all.get_mut(rank) {
+                *pending -= events;
+                if *pending == 0 {
+                    all.remove(rank);
+                }
+            }
+        }
+    }
+}
+
+impl Decoded {
+    /// How many events it has for which rank.
+    fn events(&self, stream: &Stream) -> Vec<(Rank, u64)> {
+        let mut counts: Vec<(Rank, u64)> = Vec::new();
+        match (self, &stream.format) {
+            (Decoded::Frame(frame), _) => {
+                for event in &frame.events {
+                    match counts.iter_mut().find(|(rank, _)| *rank == event.rank) {
+                        Some((_, count)) => *count += 1,
+                        None => counts.push((event.rank, 1)),
+                    }
+                }
+            }
+            (Decoded::Batch { batch, .. }, Format::Engine(engine)) => {
+                counts.push((engine.rank(batch), batch.events.len() as u64));
+            }
+            (Decoded::Batch { .. }, Format::Dynamo | Format::Direct) => {}
+        }
+        counts
+    }
+}
+
+impl Message<'_> {
+    fn describe(self) -> &'static str {
+        match self {
+            Message::Frame(_) => "Dynamo frames",
+            Message::Batch { .. } => "engine batches",
+        }
+    }
+}

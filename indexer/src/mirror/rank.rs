@@ -1,0 +1,126 @@
+//! One rank's stream: which life it is in, how far it is applied, and what that makes of its numbers.
+//!
+//! The table of docs/FRESHNESS.md, as far as no source of recovery is needed.
+
+use kvtide_events::{Cursor, Step};
+use kvtide_radix::{Event, Knowledge, Life, RankSlot, Tier, Update, Watermark, Window};
+
+use super::{Applied, Times};
+use crate::freshness::BestLag;
+
+/// Where a rank's stream stands.
+pub(crate) struct RankStream {
+    pub(super) slot: RankSlot,
+    /// The one stream that feeds the rank.
+    pub(super) source: u32,
+    /// Events (Dynamo, in process) or batches (engines) of this life.
+    pub(super) cursor: Cursor,
+    pub(super) claims: super::dynamo::Claims,
+    /// When the last batch was published, by the engine's clock.
+    pub(super) last_batch_at_ms: u64,
+    /// Windows that the rank's events have stated.
+    pub(super) windows: Vec<Window>,
+    watermark: Watermark,
+    best_lag: BestLag,
+    /// A tier below the GPU was used in this life, so that a clear leaves open what it cleared.
+    lower_tier_used: bool,
+}
+
+impl RankStream {
+    pub(super) fn new(slot: RankSlot, source: u32) -> RankStream {
+        RankStream {
+            slot,
+            source,
+            cursor: Cursor::default(),
+            claims: super::dynamo::Claims::default(),
+            last_batch_at_ms: 0,
+            windows: Vec::new(),
+            watermark: Watermark::default(),
+            best_lag: BestLag::default(),
+            lower_tier_used: false,
+        }
+    }
+
+    pub(super) fn knowledge(&self) -> Knowledge {
+        self.watermark.knowledge
+    }
+
+    /// A new life of the rank's publisher: nothing of the old one is left. It is known whole if it is seen from its
+    /// first event on.
+    pub(super) fn begin_life(&mut self, update: &mut Update<'_>, whole: bool, applied: &mut Applied) {
+        update.forget(self.slot);
+        self.cursor = Cursor::default();
+        self.best_lag = BestLag::default();
+        self.lower_tier_used = false;
+        self.watermark = Watermark {
+            life: Life(self.watermark.life.0 + 1),
+            knowledge: if whole { Knowledge::Complete } else { Knowledge::Partial },
+            ..Watermark::default()
+        };
+        applied.lives += 1;
+    }
+
+    /// Nothing about the rank can be trusted: its blocks go, and nothing is known.
+    pub(super) fn lose(&mut self, update: &mut Update<'_>) {
+        update.forget(self.slot);
+        self.watermark.knowledge = Knowledge::Unknown;
+    }
+
+    /// Something is lost and nothing can bring it back: what is held is not known any more, so that it is forgotten,
+    /// and what comes from here on is a lower bound.
+    pub(super) fn hole(&mut self, update: &mut Update<'_>, missing: u64, applied: &mut Applied) {
+        update.forget(self.slot);
+        self.watermark.knowledge = Knowledge::Partial;
+        self.watermark.missing_events += missing;
+        applied.holes += 1;
+        applied.missing += missing;
+    }
+
+    /// Takes the number of the next event or batch. `lost` are frames that are known to be missing in front of it.
+    /// Whether it is to be applied.
+    pub(super) fn advance(
+        &mut self,
+        update: &mut Update<'_>,
+        number: u64,
+        lost: u64,
+        applied: &mut Applied,
+    ) -> bool {
+        let step = self.cursor.take(number);
+        match step {
+            Step::Repeat => applied.repeated += 1,
+            Step::Gap { missing } => self.hole(update, missing, applied),
+            Step::First | Step::Next if lost > 0 => self.hole(update, lost, applied),
+            Step::First | Step::Next => {}
+        }
+        step != Step::Repeat
+    }
+
+    pub(super) fn apply(&mut self, update: &mut Update<'_>, event: &Event, applied: &mut Applied) {
+        let outcome = update.apply(self.slot, event);
+        applied.events += 1;
+        applied.add_blocks(outcome);
+        if outcome.dropped > 0 && self.watermark.knowledge == Knowledge::Complete {
+            self.hole(update, 0, applied);
+        }
+        match event {
+            Event::Stored(stored) => self.lower_tier_used |= stored.layer.tier() != Tier::Gpu,
+            Event::Removed(_) => {}
+            Event::Cleared => {
+                let whole = !self.lower_tier_used;
+                self.watermark.knowledge = if whole { Knowledge::Complete } else { Knowledge::Partial };
+            }
+        }
+    }
+
+    /// Publishes where the stream stands now.
+    pub(super) fn mark(&mut self, update: &mut Update<'_>, times: Times) {
+        self.watermark.last_event_id = self.cursor.last();
+        self.watermark.applied_at_ms = Some(times.steady_ms);
+        if let Some(published) = times.published_at_ms {
+            let lag = times.wall_ms.cast_signed().saturating_sub(published.cast_signed());
+            self.watermark.lag_ms = Some(lag);
+            self.watermark.best_lag_ms = Some(self.best_lag.note(times.steady_ms, lag));
+        }
+        update.mark(self.slot, self.watermark);
+    }
+}

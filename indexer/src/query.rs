@@ -1,0 +1,163 @@
+//! A query: whose scope, which prompt, which ranks.
+
+use kvtide_events::Hashing;
+use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, Tier, View};
+
+use crate::{
+    Answer, Freshness, Scope, ScopeQuery,
+    answer::{AnswerScope, Prompt, RankAnswer},
+};
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Query {
+    /// The scope, with the prompt's adapter and tenant.
+    pub scope: ScopeQuery,
+    /// The prompt.
+    pub prompt: PromptContent,
+    /// Only these ranks, of those that are known.
+    pub ranks: Option<Vec<Rank>>,
+    /// Only ranks that reach so far in some tier. A rank of which nothing is known reaches nowhere.
+    pub min_reach_tokens: u32,
+    /// Only so many, the best: by GPU, then host, then disk.
+    pub limit: Option<usize>,
+    /// Leave out freshness.
+    pub without_freshness: bool,
+}
+
+/// A prompt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PromptContent {
+    /// Its tokens.
+    Tokens(Vec<u32>),
+    /// The hashes of its blocks, computed by whoever asks. They contain adapter and tenant already.
+    Hashes(Vec<BlockHash>),
+}
+
+impl Default for PromptContent {
+    fn default() -> Self {
+        PromptContent::Tokens(Vec::new())
+    }
+}
+
+/// Why a query has no answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QueryError {
+    /// No scope has these fixed parts.
+    #[error("no known scope has these parts; {known} scopes are known")]
+    UnknownScope {
+        /// How many scopes are known.
+        known: usize,
+    },
+    /// Several scopes fit what is given.
+    #[error("{} scopes fit; they differ in {}", .fitting, .differences.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
+    SeveralScopes {
+        /// How many.
+        fitting: usize,
+        /// The parts in which they differ, with their values.
+        differences: Vec<(&'static str, Vec<Option<String>>)>,
+    },
+    /// The prompt is longer than is allowed.
+    #[error("a prompt of {got} tokens; at most {limit} are allowed")]
+    TooManyTokens {
+        /// Its tokens, or those of its blocks.
+        got: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// One version of a scope's index, and what is needed to read it.
+pub(crate) struct Moment<'a> {
+    pub(crate) scope: &'a Scope,
+    pub(crate) hashing: Hashing,
+    pub(crate) view: View<'a>,
+    pub(crate) steady_ms: u64,
+    pub(crate) pending: &'a dyn Fn(Rank) -> u64,
+}
+
+impl Query {
+    /// Tokens of the prompt, or of its blocks if it is given as hashes.
+    pub(crate) fn tokens(&self, block_size: u32) -> u64 {
+        match &self.prompt {
+            PromptContent::Tokens(tokens) => tokens.len() as u64,
+            PromptContent::Hashes(hashes) => hashes.len() as u64 * u64::from(block_size),
+        }
+    }
+
+    fn blocks(&self, hashing: Hashing) -> usize {
+        match &self.prompt {
+            PromptContent::Tokens(tokens) => hashing.blocks(tokens.len()),
+            PromptContent::Hashes(hashes) => hashes.len(),
+        }
+    }
+
+    /// Answers from one version. `collected_at_ms` and `took_us` are still to be filled in.
+    pub(crate) fn answer(&self, moment: &Moment<'_>) -> Answer {
+        let mut overlap = Overlap::default();
+        match &self.prompt {
+            PromptContent::Tokens(tokens) => {
+                let seed = Seed::of(self.scope.adapter.as_deref(), self.scope.tenant.as_deref());
+                moment.view.overlap(moment.hashing.block_hashes(tokens, &[], seed), &mut overlap);
+            }
+            PromptContent::Hashes(hashes) => moment.view.overlap(hashes.iter().copied(), &mut overlap),
+        }
+        // Reaches come by slot; ranks are many, so that each is looked up once.
+        let mut reaches: Vec<_> = overlap.reaches().to_vec();
+        reaches.sort_unstable_by_key(|&(slot, _)| slot);
+        let reach = |state: &RankState| match reaches.binary_search_by_key(&state.slot, |&(slot, _)| slot) {
+            Ok(index) => reaches[index].1,
+            Err(_) => Reach::NONE,
+        };
+        let states = moment.view.ranks();
+        let chosen = states.filter(|state| self.ranks.as_ref().is_none_or(|ranks| ranks.contains(&state.rank)));
+        let ranks = chosen.map(|state| (state, known_reach(&state, reach(&state))));
+        let mut ranks: Vec<_> = ranks.filter(|(_, reach)| self.is_far_enough(*reach)).collect();
+        if let Some(limit) = self.limit {
+            let best = |reach: Option<Reach>| std::cmp::Reverse(reach.map(|r| Tier::ALL.map(|tier| r.tokens(tier))));
+            ranks.sort_by_key(|(_, reach)| best(*reach));
+            ranks.truncate(limit);
+        }
+        let ranks = ranks.into_iter().map(|(state, reach)| self.rank_answer(moment, &state, reach)).collect();
+        Answer {
+            scope: AnswerScope {
+                fixed: moment.scope.clone(),
+                adapter: self.scope.adapter.clone(),
+                tenant: self.scope.tenant.clone(),
+            },
+            prompt: Prompt {
+                tokens: self.tokens(moment.scope.block_size),
+                blocks: self.blocks(moment.hashing) as u64,
+            },
+            collected_at_ms: 0,
+            took_us: 0,
+            version: moment.view.version(),
+            ranks,
+        }
+    }
+
+    fn is_far_enough(&self, reach: Option<Reach>) -> bool {
+        reach.map_or(0, |reach| reach.external()) >= self.min_reach_tokens
+    }
+
+    fn rank_answer(&self, moment: &Moment<'_>, state: &RankState, reach: Option<Reach>) -> RankAnswer {
+        let Rank { worker_id, dp_rank } = state.rank;
+        let freshness = (!self.without_freshness)
+            .then(|| Freshness::of(&state.watermark, (moment.pending)(state.rank), moment.steady_ms));
+        RankAnswer {
+            worker_id,
+            dp_rank,
+            reach_tokens: reach.map(Into::into),
+            knowledge: state.watermark.knowledge.into(),
+            freshness,
+        }
+    }
+}
+
+/// Of a rank of which nothing is known there is no reach, which is not a reach of 0.
+fn known_reach(state: &RankState, reach: Reach) -> Option<Reach> {
+    match state.watermark.knowledge {
+        Knowledge::Unknown => None,
+        Knowledge::Complete | Knowledge::Partial | Knowledge::Recovering | Knowledge::Gap => Some(reach),
+    }
+}

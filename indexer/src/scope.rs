@@ -1,0 +1,121 @@
+//! Scopes: everything that must be equal before two blocks may be compared.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The fixed parts of a scope. There is one tree for each set of them.
+///
+/// An absent part is a value of its own ("not stated"), equal only to itself. Adapter and tenant are no part of
+/// it: they enter the block hashes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    /// The model, as it is served.
+    pub model: String,
+    /// Its revision.
+    #[serde(default)]
+    pub revision: Option<String>,
+    /// The tokenizer.
+    #[serde(default)]
+    pub tokenizer: Option<String>,
+    /// The data type of the KV cache.
+    #[serde(default)]
+    pub kv_dtype: Option<String>,
+    /// Layout and position scheme of the KV cache, one opaque string.
+    #[serde(default)]
+    pub layout: Option<String>,
+    /// Tokens a block.
+    pub block_size: u32,
+}
+
+impl Scope {
+    /// A scope of which only model and block size are stated.
+    #[must_use]
+    pub fn new(model: &str, block_size: u32) -> Scope {
+        let (revision, tokenizer, kv_dtype, layout) = (None, None, None, None);
+        Scope { model: model.to_owned(), revision, tokenizer, kv_dtype, layout, block_size }
+    }
+
+    /// Names and values of the parts in which two scopes differ, for an error that tells them apart.
+    #[must_use]
+    pub fn differences(scopes: &[&Scope]) -> Vec<(&'static str, Vec<Option<String>>)> {
+        let part = |name, value: fn(&Scope) -> Option<String>| {
+            let mut values: Vec<_> = scopes.iter().map(|scope| value(scope)).collect();
+            values.sort();
+            values.dedup();
+            (name, values)
+        };
+        let parts = [
+            part("model", |scope| Some(scope.model.clone())),
+            part("revision", |scope| scope.revision.clone()),
+            part("tokenizer", |scope| scope.tokenizer.clone()),
+            part("kv_dtype", |scope| scope.kv_dtype.clone()),
+            part("layout", |scope| scope.layout.clone()),
+            part("block_size", |scope| Some(scope.block_size.to_string())),
+        ];
+        parts.into_iter().filter(|(_, values)| values.len() > 1).collect()
+    }
+}
+
+/// The scope of a query: fixed parts may be left out as long as exactly one known scope fits.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScopeQuery {
+    /// The model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Left out: any. `None` inside: not stated.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Option<String>>,
+    /// As for the revision.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<Option<String>>,
+    /// As for the revision.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub kv_dtype: Option<Option<String>>,
+    /// As for the revision.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Option<String>>,
+    /// Tokens a block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_size: Option<u32>,
+    /// The adapter (LoRA); none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// The tenant (cache namespace, salt); none if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+}
+
+/// Tells a part that is null (not stated) from one that is left out (any).
+fn present<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl ScopeQuery {
+    /// Whether a scope has all the parts that are given.
+    #[must_use]
+    pub fn fits(&self, scope: &Scope) -> bool {
+        let stated = |wanted: &Option<Option<String>>, part: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| wanted == part)
+        };
+        self.model.as_ref().is_none_or(|model| *model == scope.model)
+            && stated(&self.revision, &scope.revision)
+            && stated(&self.tokenizer, &scope.tokenizer)
+            && stated(&self.kv_dtype, &scope.kv_dtype)
+            && stated(&self.layout, &scope.layout)
+            && self.block_size.is_none_or(|size| size == scope.block_size)
+    }
+
+    /// The scope that these parts name if none that is known fits: the rest is not stated.
+    #[must_use]
+    pub fn to_scope(&self) -> Option<Scope> {
+        Some(Scope {
+            model: self.model.clone()?,
+            revision: self.revision.clone().flatten(),
+            tokenizer: self.tokenizer.clone().flatten(),
+            kv_dtype: self.kv_dtype.clone().flatten(),
+            layout: self.layout.clone().flatten(),
+            block_size: self.block_size?,
+        })
+    }
+}
