@@ -30,6 +30,24 @@ impl Hashing {
         (if self.eagle { tokens.saturating_sub(1) } else { tokens }) / self.block_size as usize
     }
 
+    /// How many tokens that many blocks need.
+    #[must_use]
+    pub fn tokens(self, blocks: usize) -> usize {
+        blocks.saturating_mul(self.block_size as usize) + usize::from(self.eagle && blocks > 0)
+    }
+
+    /// Tokens hashed for one block.
+    #[must_use]
+    pub fn tokens_per_block(self) -> usize {
+        self.block_size as usize + usize::from(self.eagle)
+    }
+
+    /// The tokens that are hashed for each complete block, in order.
+    pub fn windows(self, tokens: &[u32]) -> impl ExactSizeIterator<Item = &[u32]> {
+        let (stride, window) = (self.block_size as usize, self.tokens_per_block());
+        (0..self.blocks(tokens.len())).map(move |index| &tokens[index * stride..index * stride + window])
+    }
+
     /// The hashes of the prompt's complete blocks, in order, each computed when it is asked for.
     pub fn block_hashes<'a>(
         self,
@@ -38,20 +56,22 @@ impl Hashing {
         seed: Seed,
     ) -> impl ExactSizeIterator<Item = BlockHash> + 'a {
         let stride = self.block_size as usize;
-        let window = stride + usize::from(self.eagle);
         let mut here = Vec::new();
-        (0..self.blocks(tokens.len())).map(move |index| {
+        self.windows(tokens).enumerate().map(move |(index, window)| {
             let start = index * stride;
             here.clear();
             here.extend(media.iter().filter(|one| one.is_within(start, start + stride)).map(|one| one.hash));
-            BlockHash::of(&tokens[start..start + window], &here, seed)
+            // A medium enters a block once, however often it stands there.
+            here.sort_unstable();
+            here.dedup();
+            BlockHash::of(window, &here, seed)
         })
     }
 }
 
 impl Media {
     fn is_within(&self, start: usize, end: usize) -> bool {
-        self.tokens.iter().any(|range| range.start < end && start < range.end)
+        self.tokens.iter().any(|range| !range.is_empty() && range.start < end && start < range.end)
     }
 }
 

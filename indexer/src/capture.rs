@@ -6,6 +6,7 @@
 mod expect;
 mod messages;
 mod oracle;
+mod replay;
 
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ use serde::Deserialize;
 pub use expect::{Allowed, Expectation, StreamSettings};
 pub use messages::{Message, read_messages, write_messages};
 pub use oracle::{Checkpoint, Question};
+pub use replay::{ReplayError, Verdict, replay};
 
 /// One capture, read whole.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ use crate::{
     mirror::Mirror,
     query::Moment,
     stream::{Format, Stream},
+    telemetry,
 };
 
 /// Knows, for every worker of a fleet, what it holds.
@@ -160,6 +161,15 @@ pub struct ScopeState {
     pub size: Size,
     /// Its ranks, in order.
     pub ranks: Vec<RankState>,
+    pending: HashMap<Rank, u64>,
+}
+
+impl ScopeState {
+    /// Events of a rank that were received and are not yet visible.
+    #[must_use]
+    pub fn pending(&self, rank: Rank) -> u64 {
+        self.pending.get(&rank).copied().unwrap_or(0)
+    }
 }
 
 impl Indexer {
@@ -210,6 +220,12 @@ impl Indexer {
         self.streams.read().get(name).cloned()
     }
 
+    /// How many streams are bound.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        self.streams.read().len()
+    }
+
     /// The stream by which a program hands in events of a scope itself. Bound when it is first asked for.
     ///
     /// # Errors
@@ -255,14 +271,14 @@ impl Indexer {
     /// # Errors
     /// [`ApplyError`] where it does not decode or is not of its stream's format.
     pub fn apply(&self, stream: &BoundStream, message: Message<'_>) -> Result<Applied, ApplyError> {
-        Self::receive(stream, message)?.commit()
+        self.receive(stream, message)?.commit()
     }
 
     /// Decodes a message. From here until it is committed its events count as pending.
     ///
     /// # Errors
     /// [`ApplyError::OtherFormat`]. A message that does not decode is an error only when it is committed.
-    pub fn receive<'a>(stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
+    pub fn receive<'a>(&self, stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
         let content = match (message, &stream.stream.format) {
             (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
                 Ok(frame) => Ok(Decoded::Frame(frame)),
@@ -305,7 +321,10 @@ impl Indexer {
     ) -> Result<Applied, ApplyError> {
         match &stream.stream.format {
             Format::Direct => {
-                Ok(stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events))
+                let applied = stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events);
+                let applied = Ok(applied);
+                telemetry::count_message(stream, &applied);
+                applied
             }
             format @ (Format::Dynamo | Format::Engine(_)) => Err(ApplyError::OtherFormat {
                 stream: stream.stream.name.clone(),
@@ -321,6 +340,12 @@ impl Indexer {
     /// [`QueryError`] where no scope fits, several do, or the prompt is too long.
     pub fn overlap(&self, query: &Query) -> Result<Answer, QueryError> {
         let started = Instant::now();
+        let answer = self.answer(query, started);
+        telemetry::count_query(started.elapsed(), answer.is_ok());
+        answer
+    }
+
+    fn answer(&self, query: &Query, started: Instant) -> Result<Answer, QueryError> {
         let scope = self.find(&query.scope)?;
         let (got, limit) = (query.tokens(scope.scope.block_size), self.limits.query_tokens);
         if got > limit {
@@ -364,6 +389,7 @@ impl Indexer {
                 version: view.version(),
                 size: view.size(),
                 ranks: view.ranks().collect(),
+                pending: index.pending.lock().clone(),
             }
         };
         scopes.into_iter().map(state).collect()
@@ -376,6 +402,12 @@ impl Received<'_> {
     /// # Errors
     /// [`ApplyError::Undecodable`].
     pub fn commit(self) -> Result<Applied, ApplyError> {
+        let applied = self.apply();
+        telemetry::count_message(self.stream, &applied);
+        applied
+    }
+
+    fn apply(&self) -> Result<Applied, ApplyError> {
         let mut mirror = self.stream.scope.mirror.lock();
         let source = self.stream.source;
         let engine = match &self.stream.stream.format {

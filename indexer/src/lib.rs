@@ -4,13 +4,17 @@
 mod answer;
 pub mod capture;
 mod clock;
+pub mod config;
+pub mod feed;
 mod freshness;
 mod indexer;
 mod limits;
 mod mirror;
 mod query;
 mod scope;
+pub mod service;
 mod stream;
+pub mod telemetry;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens};
 pub use clock::Clock;

@@ -1,0 +1,166 @@
+//! `kvtide serve`: follows event streams and answers over HTTP until it is told to stop.
+
+use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+
+use clap::Args;
+use kvtide::{
+    BoundStream, Clock, Indexer, Limits,
+    config::{Config, ConfigError, NatsConfig, StreamConfig},
+    feed::NatsFeed,
+    service::{Service, ServiceLimits},
+    telemetry,
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::{
+    net::TcpListener,
+    runtime::Runtime,
+    signal::unix::{SignalKind, signal},
+};
+use tracing::info;
+
+use super::Failure;
+
+/// Where the service listens if nothing is said.
+pub(super) const LISTEN: &str = "127.0.0.1:8090";
+/// All endpoints of all components of all namespaces.
+const ANY_SUBJECT: &str = "namespace.*.component.*.endpoint.*.kv-events";
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// A configuration file; flags go before what it says.
+    #[arg(long, value_name = "FILE", env = "KVTIDE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Address and port to listen on [default: 127.0.0.1:8090].
+    #[arg(long, value_name = "ADDR", env = "KVTIDE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// A NATS server to follow Dynamo's event plane on, as nats://HOST:PORT.
+    #[arg(long, value_name = "URL", env = "KVTIDE_NATS")]
+    nats: Option<String>,
+    #[command(flatten)]
+    stream: StreamArguments,
+}
+
+/// One stream on the bus, by flags alone.
+#[derive(Args)]
+struct StreamArguments {
+    /// The subject to follow; * stands for one part.
+    #[arg(long, value_name = "S", default_value = ANY_SUBJECT, requires = "model")]
+    subject: String,
+    /// The model that the subject's workers serve.
+    #[arg(long, value_name = "M", requires_all = ["nats", "block_size"])]
+    model: Option<String>,
+    /// Tokens a block.
+    #[arg(long, value_name = "N", requires = "model")]
+    block_size: Option<u32>,
+    /// The data type of the KV cache.
+    #[arg(long, value_name = "D", requires = "model")]
+    kv_dtype: Option<String>,
+    /// Layout and position scheme of the KV cache.
+    #[arg(long, value_name = "L", requires = "model")]
+    layout: Option<String>,
+    /// The tokenizer.
+    #[arg(long, value_name = "T", requires = "model")]
+    tokenizer: Option<String>,
+    /// The model's revision.
+    #[arg(long, value_name = "R", requires = "model")]
+    revision: Option<String>,
+}
+
+impl Arguments {
+    /// The configuration that flags and file make together.
+    fn config(&self) -> Result<Config, ConfigError> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if let Some(listen) = self.listen {
+            config.server.listen = Some(listen);
+        }
+        if let Some(url) = &self.nats {
+            config.nats = Some(NatsConfig { url: url.clone() });
+        }
+        let given = &self.stream;
+        if let (Some(model), Some(block_size)) = (&given.model, given.block_size) {
+            config.streams.push(StreamConfig {
+                subject: Some(given.subject.clone()),
+                model: model.clone(),
+                block_size,
+                revision: given.revision.clone(),
+                tokenizer: given.tokenizer.clone(),
+                kv_dtype: given.kv_dtype.clone(),
+                layout: given.layout.clone(),
+                ..StreamConfig::default()
+            });
+        }
+        Ok(config)
+    }
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let config = arguments.config()?;
+    if arguments.nats.is_some() && config.streams.is_empty() {
+        return Err("--nats needs a stream: --model and --block-size, or a [[stream]] in --config".into());
+    }
+    let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
+    let mut subjects = Vec::new();
+    for stream in &config.streams {
+        let bound = indexer.bind(stream.stream()?)?;
+        if let Some(subject) = &stream.subject {
+            subjects.push((subject.clone(), bound));
+        }
+    }
+    let listen = match config.server.listen {
+        Some(listen) => listen,
+        None => LISTEN.parse()?,
+    };
+    Runtime::new()?.block_on(serve(&indexer, listen, config.nats.as_ref(), subjects))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(
+    indexer: &Arc<Indexer>,
+    listen: SocketAddr,
+    nats: Option<&NatsConfig>,
+    subjects: Vec<(String, Arc<BoundStream>)>,
+) -> Result<(), Failure> {
+    let feed = match (nats, subjects.first()) {
+        (Some(nats), Some(_)) => Some(NatsFeed::follow(indexer, &nats.url, subjects).await?),
+        (None, Some((_, stream))) => {
+            return Err(ConfigError::NoBus { name: stream.stream().name.clone() }.into());
+        }
+        (_, None) => None,
+    };
+    serve_until(indexer, listen, stopped()?).await?;
+    if let Some(feed) = feed {
+        feed.stop().await;
+    }
+    info!("stopped");
+    Ok(())
+}
+
+/// Serves until `stop` is ready.
+pub(super) async fn serve_until(
+    indexer: &Arc<Indexer>,
+    listen: SocketAddr,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Failure> {
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    telemetry::describe();
+    let listener =
+        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    info!("listening on http://{}", listener.local_addr()?);
+    let service = Service::new(Arc::clone(indexer), metrics, ServiceLimits::default());
+    Ok(service.serve(listener, stop).await?)
+}
+
+/// Ready at SIGTERM or Ctrl-C.
+pub(super) fn stopped() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("stopping");
+    })
+}

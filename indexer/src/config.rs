@@ -1,0 +1,234 @@
+//! The configuration file: where to listen, which bus to follow, and the streams with their scopes.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+
+use kvtide_radix::{Copies, Group, Window};
+use serde::Deserialize;
+
+use crate::{EngineStream, Format, Scope, Stream};
+
+/// A configuration file.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The service.
+    #[serde(default)]
+    pub server: ServerConfig,
+    /// The bus that streams with a subject are on.
+    pub nats: Option<NatsConfig>,
+    /// The streams.
+    #[serde(default, rename = "stream")]
+    pub streams: Vec<StreamConfig>,
+}
+
+/// `[server]`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Address and port to listen on.
+    pub listen: Option<SocketAddr>,
+}
+
+/// `[nats]`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NatsConfig {
+    /// The server, as `nats://HOST:PORT`; several by commas.
+    pub url: String,
+}
+
+/// `[[stream]]`: one source of events, with the fixed parts of its scope.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Its name; by default its subject.
+    pub name: Option<String>,
+    /// A NATS subject of Dynamo frames; `*` stands for one part, `>` for the rest.
+    pub subject: Option<String>,
+    /// The worker of an engine's own publisher, whose batches do not name it.
+    pub worker_id: Option<u64>,
+    /// The data-parallel rank, if the batches' own is not to count.
+    pub dp_rank: Option<u32>,
+    /// The model, as it is served.
+    pub model: String,
+    /// Tokens a block.
+    pub block_size: u32,
+    /// The model's revision.
+    pub revision: Option<String>,
+    /// The tokenizer.
+    pub tokenizer: Option<String>,
+    /// The data type of the KV cache.
+    pub kv_dtype: Option<String>,
+    /// Layout and position scheme of the KV cache.
+    pub layout: Option<String>,
+    /// Blocks are keyed by pairs of tokens.
+    #[serde(default)]
+    pub eagle: bool,
+    /// What a second announcement of a block means: `counted` (one more copy) or `set` (nothing).
+    pub copies: Option<CopiesConfig>,
+    /// The engine looks host blocks up in chunks of this many.
+    pub host_chunk_blocks: Option<u32>,
+    /// Windows in tokens, by group.
+    #[serde(default)]
+    pub window_tokens: BTreeMap<String, u32>,
+    /// Names of adapters that the engine announces by number.
+    #[serde(default)]
+    pub adapters: BTreeMap<String, String>,
+}
+
+/// What a second announcement of a block means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CopiesConfig {
+    /// One more copy.
+    Counted,
+    /// Nothing.
+    Set,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file is not of the right form.
+    #[error("{path}: {source}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What the parser says.
+        source: Box<toml::de::Error>,
+    },
+    /// A stream that says neither or both of where its messages come from.
+    #[error("stream {name}: expected subject (Dynamo frames) or worker_id (an engine's batches), got {got}")]
+    Source {
+        /// The stream.
+        name: String,
+        /// What it says.
+        got: &'static str,
+    },
+    /// A key that must be a number.
+    #[error("stream {name}: {field} has the key {got:?}, expected {expected}")]
+    Key {
+        /// The stream.
+        name: String,
+        /// The table.
+        field: &'static str,
+        /// Its key.
+        got: String,
+        /// What a key must be.
+        expected: &'static str,
+    },
+    /// Settings that only an engine's own stream has.
+    #[error("stream {name}: {field} is for an engine's own stream, which has a worker_id")]
+    EngineOnly {
+        /// The stream.
+        name: String,
+        /// The setting.
+        field: &'static str,
+    },
+    /// Streams with a subject, and no bus.
+    #[error("stream {name} has a subject, but there is no [nats] url and no --nats")]
+    NoBus {
+        /// The stream.
+        name: String,
+    },
+}
+
+impl Config {
+    /// Reads a configuration file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where it cannot be read or has unknown or missing settings.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let shown = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: shown.clone(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Malformed { path: shown, source: Box::new(source) })
+    }
+}
+
+impl StreamConfig {
+    /// The stream's name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let worker = || self.worker_id.map(|worker| format!("worker-{worker}"));
+        let name = self.name.clone().or_else(|| self.subject.clone()).or_else(worker);
+        name.unwrap_or_else(|| self.model.clone())
+    }
+
+    /// The stream to be bound.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where its settings contradict each other.
+    pub fn stream(&self) -> Result<Stream, ConfigError> {
+        let name = self.name();
+        let format = match (&self.subject, self.worker_id) {
+            (Some(_), None) => {
+                self.refuse_engine_settings()?;
+                Format::Dynamo
+            }
+            (None, Some(worker_id)) => Format::Engine(self.engine(worker_id)?),
+            (Some(_), Some(_)) => return Err(ConfigError::Source { name, got: "both" }),
+            (None, None) => return Err(ConfigError::Source { name, got: "neither" }),
+        };
+        let scope = Scope {
+            model: self.model.clone(),
+            revision: self.revision.clone(),
+            tokenizer: self.tokenizer.clone(),
+            kv_dtype: self.kv_dtype.clone(),
+            layout: self.layout.clone(),
+            block_size: self.block_size,
+        };
+        Ok(Stream { name, scope, eagle: self.eagle, format })
+    }
+
+    fn refuse_engine_settings(&self) -> Result<(), ConfigError> {
+        let given = [
+            ("dp_rank", self.dp_rank.is_some()),
+            ("copies", self.copies.is_some()),
+            ("host_chunk_blocks", self.host_chunk_blocks.is_some()),
+            ("window_tokens", !self.window_tokens.is_empty()),
+            ("adapters", !self.adapters.is_empty()),
+        ];
+        match given.into_iter().find(|&(_, given)| given) {
+            Some((field, _)) => Err(ConfigError::EngineOnly { name: self.name(), field }),
+            None => Ok(()),
+        }
+    }
+
+    fn engine(&self, worker_id: u64) -> Result<EngineStream, ConfigError> {
+        let key = |field, got: &String, expected| ConfigError::Key {
+            name: self.name(),
+            field,
+            got: got.clone(),
+            expected,
+        };
+        let windows = self.window_tokens.iter().map(|(group, &tokens)| {
+            let index = group.parse().ok().and_then(Group::new);
+            let index = index.ok_or_else(|| key("window_tokens", group, "a group's index, 0 to 15"))?;
+            Ok(Window { group: index, tokens })
+        });
+        let adapters = self.adapters.iter().map(|(number, name)| {
+            let id = number.parse().map_err(|_| key("adapters", number, "an adapter's number"))?;
+            Ok((id, name.clone()))
+        });
+        Ok(EngineStream {
+            dp_rank: self.dp_rank,
+            copies: match self.copies {
+                Some(CopiesConfig::Set) => Copies::Set,
+                Some(CopiesConfig::Counted) | None => Copies::Counted,
+            },
+            host_chunk_blocks: self.host_chunk_blocks.unwrap_or(1),
+            windows: windows.collect::<Result<_, _>>()?,
+            adapter_names: adapters.collect::<Result<_, _>>()?,
+            ..EngineStream::new(worker_id)
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! Bodies: bytes within the limit, JSON in and out, and hashes as JSON has them.
+
+use std::fmt;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, Request, rejection::BytesRejection},
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, Visitor},
+};
+
+use super::{Service, problem::Problem};
+
+/// A body, read whole.
+pub(super) struct Body(pub(super) Bytes);
+
+impl FromRequest<Service> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
+        let limit = service.limits.body_bytes as u64;
+        match Bytes::from_request(request, service).await {
+            Ok(bytes) => Ok(Body(bytes)),
+            Err(BytesRejection::FailedToBufferBody(failed))
+                if failed.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE =>
+            {
+                Err(Problem::too_large("the body's bytes", None, limit))
+            }
+            Err(rejection) => Err(Problem::malformed(format!("the body cannot be read: {}", rejection.status()))),
+        }
+    }
+}
+
+impl Body {
+    pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        Ok(serde_json::from_slice(&self.0)?)
+    }
+}
+
+/// A JSON answer.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+            Err(error) => Problem::from(error).into_response(),
+        }
+    }
+}
+
+/// A 64-bit hash: a number (a negative one by its bit pattern) or a string of up to 16 hexadecimal digits.
+#[derive(Clone, Copy)]
+pub(super) struct Hash(pub(super) u64);
+
+impl<'a> Deserialize<'a> for Hash {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl Visitor<'_> for Form {
+            type Value = Hash;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a 64-bit number or up to 16 hexadecimal digits")
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Hash, E> {
+                Ok(Hash(value))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Hash, E> {
+                Ok(Hash(value.cast_unsigned()))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Hash, E> {
+                let digits = value.strip_prefix("0x").unwrap_or(value);
+                let is_hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+                match u64::from_str_radix(digits, 16) {
+                    Ok(hash) if is_hex => Ok(Hash(hash)),
+                    Ok(_) | Err(_) => Err(E::invalid_value(de::Unexpected::Str(""), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}

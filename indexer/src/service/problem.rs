@@ -1,0 +1,154 @@
+//! Errors as `application/problem+json` (RFC 9457): a stable type, what was got and what was expected.
+
+use axum::{
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{ApplyError, BindError, QueryError};
+
+/// An error that goes out. It never carries tokens, hashes, or names of tenants.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    kind: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Problem {
+        Problem { status, kind, detail: detail.into(), more: Map::new() }
+    }
+
+    fn with(mut self, name: &str, value: impl Serialize) -> Problem {
+        self.more.insert(name.into(), json!(value));
+        self
+    }
+
+    pub(super) fn no_such_route() -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, "no-such-route", "there is no such route")
+    }
+
+    pub(super) fn method_not_allowed() -> Problem {
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "the route has other methods")
+    }
+
+    pub(super) fn media_type(got: &str, expected: &[&str]) -> Problem {
+        let kind = "unsupported-media-type";
+        let detail = format!("a body of type {got}; expected {}", expected.join(" or "));
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, kind, detail).with("got", got).with("expected", expected)
+    }
+
+    pub(super) fn malformed(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "malformed", detail)
+    }
+
+    pub(super) fn impossible(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "impossible", detail)
+    }
+
+    /// Something that is larger than its limit.
+    pub(super) fn too_large(what: &str, got: Option<u64>, limit: u64) -> Problem {
+        let detail = format!("{what} exceeds the limit of {limit}");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail).with("got", got).with("limit", limit)
+    }
+
+    pub(super) fn unknown_stream(known: usize) -> Problem {
+        let detail = "no stream of that name is configured";
+        Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
+    }
+
+    /// The rank is fed by another source.
+    pub(super) fn other_source(refused: u64) -> Problem {
+        let detail = "the rank is fed by another source, or there is no room for another rank";
+        Problem::new(StatusCode::CONFLICT, "refused", detail).with("refused_events", refused)
+    }
+}
+
+/// A JSON body that is not of the right form. What serde says is kept as far as it is not the client's content.
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Problem {
+        let text = error.to_string();
+        let (line, column) = (error.line(), error.column());
+        let what = if text.starts_with("missing field") || text.starts_with("duplicate field") {
+            text.split(" at line").next().unwrap_or_default().to_owned()
+        } else {
+            let got = text.split(['`', '"']).next().unwrap_or_default();
+            let got = got.split(" at line").next().unwrap_or_default().trim_end();
+            match text.rsplit_once(", expected ") {
+                Some((_, expected)) if !got.contains(", expected ") => {
+                    let expected = expected.split(" at line").next().unwrap_or_default();
+                    format!("{got}, expected {expected}")
+                }
+                Some(_) | None => got.to_owned(),
+            }
+        };
+        let detail = format!("{what} (line {line}, column {column})");
+        if text.starts_with("invalid value") { Problem::impossible(detail) } else { Problem::malformed(detail) }
+    }
+}
+
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Problem {
+        let detail = error.to_string();
+        match error {
+            QueryError::UnknownScope { known } => {
+                Problem::new(StatusCode::NOT_FOUND, "unknown-scope", detail).with("known_scopes", known)
+            }
+            QueryError::SeveralScopes { fitting, differences } => {
+                let differences: Map<String, Value> =
+                    differences.into_iter().map(|(name, values)| (name.to_owned(), json!(values))).collect();
+                Problem::new(StatusCode::CONFLICT, "several-scopes", detail)
+                    .with("fitting_scopes", fitting)
+                    .with("differences", differences)
+            }
+            QueryError::TooManyTokens { got, limit } => Problem::too_large("the prompt's tokens", Some(got), limit),
+        }
+    }
+}
+
+impl From<BindError> for Problem {
+    fn from(error: BindError) -> Problem {
+        let detail = error.to_string();
+        match error {
+            BindError::NameTaken { .. } => Problem::new(StatusCode::CONFLICT, "name-taken", detail),
+            BindError::NoBlockSize { .. } => Problem::impossible(detail),
+            BindError::OtherHashing { expected, got, .. } => {
+                Problem::new(StatusCode::CONFLICT, "other-hashing", detail)
+                    .with("got", got)
+                    .with("expected", expected)
+            }
+            BindError::ScopesFull { limit } => {
+                Problem::new(StatusCode::INSUFFICIENT_STORAGE, "too-many-scopes", detail).with("limit", limit)
+            }
+        }
+    }
+}
+
+impl From<ApplyError> for Problem {
+    fn from(error: ApplyError) -> Problem {
+        let detail = error.to_string();
+        match error {
+            ApplyError::Undecodable { .. } => Problem::new(StatusCode::BAD_REQUEST, "undecodable", detail),
+            ApplyError::OtherFormat { expected, got, .. } => {
+                Problem::new(StatusCode::CONFLICT, "other-format", detail).with("got", got).with("expected", expected)
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or_default();
+        let mut body = self.more;
+        body.insert("type".into(), json!(format!("urn:kvtide:problem:{}", self.kind)));
+        body.insert("title".into(), json!(title));
+        body.insert("status".into(), json!(self.status.as_u16()));
+        body.insert("detail".into(), json!(self.detail));
+        let json = [(header::CONTENT_TYPE, "application/problem+json")];
+        (self.status, json, Value::Object(body).to_string()).into_response()
+    }
+}

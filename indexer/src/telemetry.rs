@@ -1,0 +1,120 @@
+//! Metrics: their names, what they mean, and where they are counted. docs/METRICS.md lists them.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::{Applied, ApplyError, BoundStream, Format, Indexer};
+
+/// A counter's name, what it counts, and how much of it a message did.
+type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
+
+/// Counters that go up with every message, labelled with its `stream`.
+const PER_MESSAGE: [PerMessage; 11] = [
+    ("kvtide_events_total", "Events applied.", |applied| applied.events),
+    ("kvtide_blocks_stored_total", "Blocks stored, as often as events name them.", |applied| {
+        applied.blocks.stored as u64
+    }),
+    ("kvtide_blocks_removed_total", "Blocks removed.", |applied| applied.blocks.removed as u64),
+    ("kvtide_blocks_unknown_total", "Blocks to be removed that their rank did not hold.", |applied| {
+        applied.blocks.unknown as u64
+    }),
+    ("kvtide_blocks_parked_total", "Blocks that had to wait for their parent or name.", |applied| {
+        applied.blocks.parked as u64
+    }),
+    ("kvtide_blocks_dropped_total", "Blocks dropped since too many waited.", |applied| {
+        applied.blocks.dropped as u64
+    }),
+    ("kvtide_events_ignored_total", "Events of unknown types, tiers or residency.", |applied| applied.ignored),
+    ("kvtide_events_repeated_total", "Events, frames or batches that came again or too late.", |applied| {
+        applied.repeated
+    }),
+    ("kvtide_events_refused_total", "Events of ranks that another source feeds, or beyond the limit.", |applied| {
+        applied.refused
+    }),
+    ("kvtide_events_missing_total", "Events, frames or batches known to be lost.", |applied| applied.missing),
+    ("kvtide_holes_total", "Holes in ranks' streams, after each of which a rank was forgotten.", |applied| {
+        applied.holes
+    }),
+];
+const LIVES: &str = "kvtide_lives_total";
+const OTHER_DP_RANK: &str = "kvtide_other_dp_rank_total";
+const UNDECODABLE: &str = "kvtide_messages_undecodable_total";
+const QUERY_SECONDS: &str = "kvtide_query_seconds";
+const QUERIES_FAILED: &str = "kvtide_queries_failed_total";
+const RANKS: &str = "kvtide_ranks";
+const RUNS: &str = "kvtide_runs";
+const HELD_BLOCKS: &str = "kvtide_held_blocks";
+const PARKED_BLOCKS: &str = "kvtide_parked_blocks";
+const VERSION: &str = "kvtide_version";
+
+/// Describes every metric to the recorder that is installed.
+pub fn describe() {
+    for (name, text, _) in PER_MESSAGE {
+        describe_counter!(name, text);
+    }
+    describe_counter!(LIVES, "Lives of publishers begun.");
+    describe_counter!(OTHER_DP_RANK, "Batches that name another data-parallel rank than their stream.");
+    describe_counter!(UNDECODABLE, "Frames and batches that did not decode.");
+    describe_histogram!(QUERY_SECONDS, Unit::Seconds, "Time to answer a query, hashing included.");
+    describe_counter!(QUERIES_FAILED, "Queries that had no answer.");
+    describe_gauge!(RANKS, "Ranks known.");
+    describe_gauge!(RUNS, "Runs of blocks in the tree.");
+    describe_gauge!(HELD_BLOCKS, "Blocks held, summed over ranks and tiers.");
+    describe_gauge!(PARKED_BLOCKS, "Blocks that wait for their parent or name.");
+    describe_gauge!(VERSION, "Version of the scope's index.");
+}
+
+/// Counts what a message did.
+pub(crate) fn count_message(stream: &BoundStream, result: &Result<Applied, ApplyError>) {
+    // The names of direct streams are scopes; their events are counted together.
+    let name = match stream.stream().format {
+        Format::Direct => "direct".to_owned(),
+        Format::Dynamo | Format::Engine(_) => stream.stream().name.clone(),
+    };
+    match result {
+        Ok(applied) => {
+            for (metric, _, value) in PER_MESSAGE {
+                let value = value(applied);
+                if value > 0 {
+                    counter!(metric, "stream" => name.clone()).increment(value);
+                }
+            }
+            if applied.other_dp_rank > 0 {
+                counter!(OTHER_DP_RANK, "stream" => name.clone()).increment(applied.other_dp_rank);
+            }
+            if applied.lives > 0 {
+                counter!(LIVES, "stream" => name).increment(applied.lives);
+            }
+        }
+        Err(ApplyError::Undecodable { .. }) => counter!(UNDECODABLE, "stream" => name).increment(1),
+        Err(ApplyError::OtherFormat { .. }) => {}
+    }
+}
+
+/// Counts a query.
+pub(crate) fn count_query(took: std::time::Duration, answered: bool) {
+    histogram!(QUERY_SECONDS).record(took.as_secs_f64());
+    if !answered {
+        counter!(QUERIES_FAILED).increment(1);
+    }
+}
+
+/// Sets the gauges to how large each scope's index is now.
+pub fn measure(indexer: &Indexer) {
+    for state in indexer.scopes() {
+        let labels = [
+            ("model", state.scope.model.clone()),
+            ("revision", state.scope.revision.clone().unwrap_or_default()),
+            ("kv_dtype", state.scope.kv_dtype.clone().unwrap_or_default()),
+            ("layout", state.scope.layout.clone().unwrap_or_default()),
+            ("tokenizer", state.scope.tokenizer.clone().unwrap_or_default()),
+            ("block_size", state.scope.block_size.to_string()),
+        ];
+        #[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts beyond 2^53 do not occur")]
+        let set = |name, value: u64| gauge!(name, &labels).set(value as f64);
+        set(RANKS, state.ranks.len() as u64);
+        set(RUNS, state.size.runs as u64);
+        set(HELD_BLOCKS, state.size.held_blocks);
+        set(PARKED_BLOCKS, state.size.parked_blocks as u64);
+        set(VERSION, state.version);
+    }
+}
