@@ -40,7 +40,7 @@ pub enum Knowledge {
 }
 
 /// What the writer says about a rank. It is published with the blocks, so that an answer's numbers and the
-/// point in the stream they belong to are of one version.
+/// point in the stream they belong to are of one version. The tree keeps it and does not read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermark {
     /// The life that the rank is in.
@@ -49,8 +49,15 @@ pub struct Watermark {
     pub knowledge: Knowledge,
     /// The last event taken in order: an event id (Dynamo) or a batch sequence (ZMQ).
     pub last_event_id: Option<u64>,
-    /// When the publisher says that it published that event, milliseconds since the Unix epoch.
-    pub published_at_ms: Option<u64>,
+    /// When that event was applied, in milliseconds of the writer's own steady clock.
+    pub applied_at_ms: Option<u64>,
+    /// From the publisher's timestamp of that event to its being visible, in milliseconds; negative where the
+    /// publisher's clock is ahead.
+    pub lag_ms: Option<i64>,
+    /// The smallest such lag of the last minute.
+    pub best_lag_ms: Option<i64>,
+    /// Events known lost in this life and not recovered.
+    pub missing_events: u64,
 }
 
 /// How a rank's announcements are to be read. Fixed while the rank is in the index.
