@@ -1,7 +1,13 @@
-//! What kvtide is held to: the [`Model`], which keeps plain sets of blocks and does nothing clever.
+//! What kvtide is held to: the [`Model`], which keeps plain sets of blocks and does nothing clever, and the
+//! [`harness`], which runs the real thing.
 
-#![expect(clippy::unwrap_used, reason = "a reference may stop at the first step that cannot be")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may stop at the first step that cannot be"
+)]
 
+pub mod harness;
 mod model;
 
 pub use model::{Model, REACH_NONE};

@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
     let mut fleet = Fleet::new(Arc::clone(&indexer), arguments.workers, arguments.seed)?;
     // Not to start with empty caches.
-    for _ in 0..20 * arguments.workers {
+    for _ in 0..100 * arguments.workers {
         fleet.serve_request()?;
     }
     println!(

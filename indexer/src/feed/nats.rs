@@ -97,18 +97,20 @@ async fn run(
 ) {
     let mut draining = false;
     let mut waiting = Vec::new();
+    let mut messages = 0;
+    let name = &stream.stream().name;
     loop {
         tokio::select! {
             () = stop.cancelled(), if !draining => {
                 draining = true;
                 // Ends the subscription behind the last message that was routed here.
                 if subscriber.drain().await.is_err() || client.flush().await.is_err() {
-                    return;
+                    break;
                 }
             }
             message = subscriber.next() => match message {
                 Some(message) => waiting.push(message),
-                None => return,
+                None => break,
             },
         }
         while waiting.len() < DECODED_AHEAD
@@ -117,9 +119,11 @@ async fn run(
             waiting.push(message);
         }
         apply(indexer, stream, &waiting);
+        messages += waiting.len();
         waiting.clear();
         tokio::task::yield_now().await;
     }
+    info!(stream = name, "stopped following after {messages} messages");
 }
 
 fn apply(indexer: &Indexer, stream: &BoundStream, messages: &[async_nats::Message]) {

@@ -1,0 +1,186 @@
+//! Real processes for tests: a nats-server and a kvtide, each on a free port and stopped with its handle.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long a process may take to be there, and a state to be reached.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A TCP port that was free a moment ago.
+#[must_use]
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Asks again and again until `what` gives something.
+///
+/// # Panics
+/// Where it gives nothing for [`PATIENCE`].
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = poll() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A nats-server of its own.
+pub struct NatsServer {
+    port: u16,
+    child: Child,
+}
+
+impl NatsServer {
+    /// Starts one on a free port.
+    #[must_use]
+    pub fn start() -> NatsServer {
+        Self::start_on(free_port())
+    }
+
+    /// Starts one on a given port, as after a restart.
+    #[must_use]
+    pub fn start_on(port: u16) -> NatsServer {
+        // Debian puts it where only root looks.
+        let installed = PathBuf::from("/usr/sbin/nats-server");
+        let program = if installed.exists() { installed } else { "nats-server".into() };
+        let child = Command::new(program)
+            .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nats-server, from Debian's package of that name; `make test` installs it");
+        wait_for("a nats-server that listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        NatsServer { port, child }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A running `kvtide serve` or `kvtide demo`.
+pub struct Kvtide {
+    child: Child,
+    url: String,
+    log: mpsc::Receiver<String>,
+}
+
+impl Kvtide {
+    /// Starts the program at `binary` with `arguments`, listening on a free port, and waits until it listens.
+    #[must_use]
+    pub fn start(binary: &str, arguments: &[&str]) -> Kvtide {
+        let mut child = Command::new(binary)
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0"])
+            .env("KVTIDE_LOG", "info")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (send, log) = mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
+        let mut kvtide = Kvtide { child, url: String::new(), log };
+        let line = kvtide.wait_for_log("listening on ");
+        let (_, url) = line.split_once("listening on ").unwrap();
+        kvtide.url = url.trim().to_owned();
+        kvtide
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Waits for a line of its log that contains `part`.
+    ///
+    /// # Panics
+    /// Where none comes for [`PATIENCE`].
+    pub fn wait_for_log(&self, part: &str) -> String {
+        let started = Instant::now();
+        let mut seen = Vec::new();
+        while let Some(left) = PATIENCE.checked_sub(started.elapsed()) {
+            match self.log.recv_timeout(left) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => break,
+            }
+        }
+        panic!("no line with {part:?} in the log: {seen:#?}");
+    }
+
+    /// Status and body of a GET.
+    #[must_use]
+    pub fn get(&self, path: &str) -> (u16, String) {
+        read(agent().get(format!("{}{path}", self.url)).call())
+    }
+
+    /// Status and JSON of a POST.
+    #[must_use]
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (status, body) = self.post_raw(path, "application/json", body.to_string().as_bytes());
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    /// Status and body of a POST of any bytes.
+    #[must_use]
+    pub fn post_raw(&self, path: &str, content_type: &str, body: &[u8]) -> (u16, String) {
+        let request = agent().post(format!("{}{path}", self.url)).content_type(content_type);
+        read(request.send(body))
+    }
+
+    /// Asks it to stop, as a supervisor does, waits until it has ended well, and returns the rest of its log.
+    #[must_use]
+    pub fn terminate(mut self) -> Vec<String> {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let status = wait_for("an end after SIGTERM", || self.child.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+        self.log.iter().collect()
+    }
+}
+
+impl Drop for Kvtide {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+    config.build().into()
+}
+
+fn read(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> (u16, String) {
+    let mut response = result.unwrap();
+    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
