@@ -3,9 +3,16 @@
 //! Source: dynamo-runtime and dynamo-kv-router 1.6.1. A frame is a MessagePack map whose payload is, in turn, a
 //! MessagePack array of router events. Keys may come in any order and unknown ones are passed over.
 
-use kvtide_radix::{Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, SequenceHash, Stored, Tier};
+use kvtide_radix::{
+    Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, SequenceHash, Stored, Tier,
+};
 
 use crate::{DecodeError, Ignored, error::Problem, medium, msgpack::Reader, msgpack::Value};
+
+/// Bytes that a router event takes at least: the names of its fields alone.
+const ROUTER_EVENT_BYTES: usize = 40;
+/// Bytes that a block takes at least.
+const BLOCK_BYTES: usize = 24;
 
 /// One frame of a publisher.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,11 +57,11 @@ impl Frame {
         let mut reader = Reader::new(bytes);
         let (mut publisher_id, mut sequence, mut published_at_ms, mut events) = (None, None, None, None);
         for _ in 0..reader.map("a frame (a map)")? {
-            match reader.string("a field's name")? {
-                "publisher_id" => publisher_id = Some(reader.integer("the publisher's id")?),
-                "sequence" => sequence = Some(reader.integer("the frame's sequence")?),
-                "published_at" => published_at_ms = Some(reader.integer("the time of publishing")?),
-                "payload" => events = Some(decode_payload(reader.bytes("the payload (bytes)")?)?),
+            match reader.name()? {
+                b"publisher_id" => publisher_id = Some(reader.integer("the publisher's id")?),
+                b"sequence" => sequence = Some(reader.integer("the frame's sequence")?),
+                b"published_at" => published_at_ms = Some(reader.integer("the time of publishing")?),
+                b"payload" => events = Some(decode_payload(reader.nested("the payload (bytes)")?)?),
                 _other => reader.skip()?,
             }
         }
@@ -70,8 +77,8 @@ impl Frame {
     #[must_use]
     pub fn publisher_of(bytes: &[u8]) -> Option<u64> {
         let mut reader = Reader::new(bytes);
-        reader.map("a frame (a map)").ok()?;
-        (reader.string("").ok()? == "publisher_id").then(|| reader.integer("").ok()).flatten()
+        reader.enter_cut_map()?;
+        (reader.name().ok()? == b"publisher_id").then(|| reader.integer("").ok()).flatten()
     }
 }
 
@@ -82,10 +89,9 @@ fn present<T>(reader: &Reader<'_>, value: Option<T>, field: &'static str) -> Res
     }
 }
 
-fn decode_payload(bytes: &[u8]) -> Result<Vec<RouterEvent>, DecodeError> {
-    let mut reader = Reader::new(bytes);
+fn decode_payload(mut reader: Reader<'_>) -> Result<Vec<RouterEvent>, DecodeError> {
     let count = reader.array("an array of router events")?;
-    let mut events = Vec::new();
+    let mut events = Vec::with_capacity(reader.at_most(count, ROUTER_EVENT_BYTES));
     for _ in 0..count {
         events.push(decode_router_event(&mut reader)?);
     }
@@ -96,11 +102,11 @@ fn decode_router_event(reader: &mut Reader<'_>) -> Result<RouterEvent, DecodeErr
     let (mut worker_id, mut event) = (None, None);
     let (mut tier, mut residency) = (Some(Tier::Gpu), Residency::Missing);
     for _ in 0..reader.map("a router event (a map)")? {
-        match reader.string("a field's name")? {
-            "worker_id" => worker_id = Some(reader.integer("the worker's id")?),
-            "storage_tier" => tier = decode_tier(reader)?,
-            "residency_domain" => residency = decode_residency(reader)?,
-            "event" => event = Some(decode_event(reader)?),
+        match reader.name()? {
+            b"worker_id" => worker_id = Some(reader.integer("the worker's id")?),
+            b"storage_tier" => tier = decode_tier(reader)?,
+            b"residency_domain" => residency = decode_residency(reader)?,
+            b"event" => event = Some(decode_event(reader)?),
             _other => reader.skip()?,
         }
     }
@@ -132,16 +138,18 @@ fn place(data: Data, tier: Option<Tier>, residency: Residency) -> Result<Event, 
 }
 
 fn decode_tier(reader: &mut Reader<'_>) -> Result<Option<Tier>, DecodeError> {
-    Ok(match reader.optional_string("a storage tier")? {
-        None => Some(Tier::Gpu),
-        Some(word) => medium::dynamo_tier(word),
-    })
+    match reader.value()? {
+        Value::Nil => Ok(Some(Tier::Gpu)),
+        Value::Str(word) => Ok(medium::dynamo_tier(word)),
+        other => reader.skip_inside(other).map(|()| None),
+    }
 }
 
 fn decode_residency(reader: &mut Reader<'_>) -> Result<Residency, DecodeError> {
-    Ok(match reader.optional_string("a residency domain")? {
-        Some("worker") => Residency::Worker,
-        Some("cache_owner") => Residency::CacheOwner,
+    Ok(match reader.word()? {
+        Some(b"worker") => Residency::Worker,
+        Some(b"cache_owner") => Residency::CacheOwner,
+        // Nil too: a clear with a malformed domain must not become one of every domain.
         Some(_) | None => Residency::Unknown,
     })
 }
@@ -161,16 +169,13 @@ enum Data {
 fn decode_event(reader: &mut Reader<'_>) -> Result<Numbered, DecodeError> {
     let (mut event_id, mut dp_rank, mut data) = (None, 0, None);
     for _ in 0..reader.map("an event (a map)")? {
-        match reader.string("a field's name")? {
-            "event_id" => event_id = Some(reader.integer("the event's id")?),
-            "dp_rank" => dp_rank = reader.optional_integer("the data-parallel rank")?.unwrap_or(0),
-            "data" => data = Some(decode_data(reader)?),
+        match reader.name()? {
+            b"event_id" => event_id = Some(reader.integer("the event's id")?),
+            b"dp_rank" => dp_rank = reader.optional_u32("dp_rank")?.unwrap_or(0),
+            b"data" => data = Some(decode_data(reader)?),
             _other => reader.skip()?,
         }
     }
-    let Ok(dp_rank) = u32::try_from(dp_rank) else {
-        return reader.refuse(Problem::TooLarge { field: "dp_rank", got: dp_rank, limit: u64::from(u32::MAX) });
-    };
     Ok(Numbered {
         event_id: present(reader, event_id, "event_id")?,
         dp_rank,
@@ -180,32 +185,31 @@ fn decode_event(reader: &mut Reader<'_>) -> Result<Numbered, DecodeError> {
 
 fn decode_data(reader: &mut Reader<'_>) -> Result<Result<Data, Ignored>, DecodeError> {
     match reader.value()? {
-        Value::Str("cleared") => Ok(Ok(Data::Cleared)),
+        Value::Str(b"cleared") => Ok(Ok(Data::Cleared)),
         Value::Str(_) => Ok(Err(Ignored::UnknownEvent)),
         Value::Map(count) => {
             let mut data = Err(Ignored::UnknownEvent);
             for _ in 0..count {
-                match reader.string("an event's type")? {
-                    "stored" => data = Ok(decode_stored(reader)?),
-                    "removed" => data = Ok(decode_removed(reader)?),
+                match reader.name()? {
+                    b"stored" => data = Ok(decode_stored(reader)?),
+                    b"removed" => data = Ok(decode_removed(reader)?),
                     _other => reader.skip()?,
                 }
             }
             Ok(data)
         }
-        _other => reader.refuse(Problem::Unexpected { expected: "an event's data", got: "something else" }),
+        other => reader.expected("an event's data (a map or a word)", other),
     }
 }
 
 fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
     let (mut parent, mut blocks) = (None, None);
     for _ in 0..reader.map("stored blocks (a map)")? {
-        match reader.string("a field's name")? {
-            "parent_hash" => parent = reader.optional_hash("the parent's hash")?.map(SequenceHash),
-            "blocks" => {
+        match reader.name()? {
+            b"parent_hash" => parent = reader.optional_hash("the parent's hash")?.map(SequenceHash),
+            b"blocks" => {
                 let count = reader.array("an array of blocks")?;
-                // A block takes 14 bytes and more, so this holds at most as much as the input.
-                let mut list = Vec::with_capacity(count);
+                let mut list = Vec::with_capacity(reader.at_most(count, BLOCK_BYTES));
                 for _ in 0..count {
                     list.push(decode_block(reader)?);
                 }
@@ -220,21 +224,24 @@ fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
 fn decode_block(reader: &mut Reader<'_>) -> Result<Block, DecodeError> {
     let (mut name, mut content) = (None, None);
     for _ in 0..reader.map("a block (a map)")? {
-        match reader.string("a field's name")? {
-            "block_hash" => name = Some(SequenceHash(reader.hash("a sequence hash")?)),
-            "tokens_hash" => content = Some(BlockHash(reader.hash("a block hash")?)),
+        match reader.name()? {
+            b"block_hash" => name = Some(SequenceHash(reader.hash("a sequence hash")?)),
+            b"tokens_hash" => content = Some(BlockHash(reader.hash("a block hash")?)),
             // Media already stand in the block hash.
             _other => reader.skip()?,
         }
     }
-    Ok(Block { name: present(reader, name, "block_hash")?, content: present(reader, content, "tokens_hash")? })
+    Ok(Block {
+        name: present(reader, name, "block_hash")?,
+        content: present(reader, content, "tokens_hash")?,
+    })
 }
 
 fn decode_removed(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
     let mut names = None;
     for _ in 0..reader.map("removed blocks (a map)")? {
-        match reader.string("a field's name")? {
-            "block_hashes" => names = Some(decode_names(reader)?),
+        match reader.name()? {
+            b"block_hashes" => names = Some(decode_names(reader)?),
             _other => reader.skip()?,
         }
     }

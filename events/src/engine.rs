@@ -14,6 +14,9 @@ use kvtide_radix::{Event, Group, Window};
 use crate::{DecodeError, Ignored, error::Problem, msgpack::Reader, msgpack::Value};
 use fields::Fields;
 
+/// Bytes that an event takes at least that is not passed over: the word for its kind.
+const EVENT_BYTES: usize = 13;
+
 /// What must be known of an engine to read its batches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Engine {
@@ -35,7 +38,7 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// Events that were passed over, and why.
     pub ignored: Vec<Ignored>,
-    /// Sliding windows that its events state, one for each group.
+    /// Sliding windows that its events state, one for each group: the last that was stated.
     pub windows: Vec<Window>,
 }
 
@@ -46,49 +49,64 @@ impl Engine {
     /// [`DecodeError`] where the batch is not of this form, or its blocks are of another size than the scope's.
     pub fn decode(&self, bytes: &[u8]) -> Result<Batch, DecodeError> {
         let mut reader = Reader::new(bytes);
-        let mut batch = Batch::default();
-        let mut dp_rank = None;
         match reader.value()? {
-            Value::Array(count) if count >= 2 => {
-                batch.published_at_s = reader.seconds("the batch's time")?;
-                self.decode_events(&mut reader, &mut batch)?;
-                if count >= 3 {
-                    dp_rank = reader.optional_integer("the data-parallel rank")?;
-                }
-            }
-            Value::Map(count) => {
-                for _ in 0..count {
-                    match reader.string("a field's name")? {
-                        "ts" => batch.published_at_s = reader.seconds("the batch's time")?,
-                        "events" => self.decode_events(&mut reader, &mut batch)?,
-                        "data_parallel_rank" => dp_rank = reader.optional_integer("the data-parallel rank")?,
-                        _other => reader.skip()?,
-                    }
-                }
-            }
-            _other => {
-                let expected = "a batch (an array of time, events and rank, or a map)";
-                return reader.refuse(Problem::Unexpected { expected, got: "something else" });
-            }
+            Value::Array(count) => self.decode_array(&mut reader, count),
+            Value::Map(count) => self.decode_map(&mut reader, count),
+            other => reader.expected("a batch (an array of time, events and rank, or a map)", other),
         }
-        batch.dp_rank = match dp_rank.map(u32::try_from) {
-            None => None,
-            Some(Ok(rank)) => Some(rank),
-            Some(Err(_)) => {
-                let (got, limit) = (dp_rank.unwrap_or_default(), u64::from(u32::MAX));
-                return reader.refuse(Problem::TooLarge { field: "data_parallel_rank", got, limit });
-            }
-        };
+    }
+
+    fn decode_array(&self, reader: &mut Reader<'_>, count: usize) -> Result<Batch, DecodeError> {
+        let mut batch = Batch::default();
+        if count < 2 {
+            return reader.refuse(Problem::Missing { field: "events" });
+        }
+        batch.published_at_s = reader.seconds("the batch's time")?;
+        self.decode_events(reader, &mut batch)?;
+        if count > 2 {
+            batch.dp_rank = reader.optional_u32("data_parallel_rank")?;
+        }
+        for _behind in 3..count {
+            reader.skip()?;
+        }
         Ok(batch)
     }
 
+    fn decode_map(&self, reader: &mut Reader<'_>, count: usize) -> Result<Batch, DecodeError> {
+        let mut batch = Batch::default();
+        let (mut timed, mut filled) = (false, false);
+        for _ in 0..count {
+            match reader.name()? {
+                b"ts" => {
+                    batch.published_at_s = reader.seconds("the batch's time")?;
+                    timed = true;
+                }
+                b"events" => {
+                    self.decode_events(reader, &mut batch)?;
+                    filled = true;
+                }
+                b"data_parallel_rank" => batch.dp_rank = reader.optional_u32("data_parallel_rank")?,
+                _other => reader.skip()?,
+            }
+        }
+        // Any map would decode otherwise, a frame of another format above all.
+        match (timed, filled) {
+            (true, true) => Ok(batch),
+            (false, _) => reader.refuse(Problem::Missing { field: "ts" }),
+            (true, false) => reader.refuse(Problem::Missing { field: "events" }),
+        }
+    }
+
     fn decode_events(&self, reader: &mut Reader<'_>, batch: &mut Batch) -> Result<(), DecodeError> {
-        for _ in 0..reader.array("an array of events")? {
+        let count = reader.array("an array of events")?;
+        batch.events.reserve(reader.at_most(count, EVENT_BYTES));
+        for _ in 0..count {
             let fields = Fields::read(reader)?;
-            if let Some(window) = fields.window()
-                && !batch.windows.contains(&window)
-            {
-                batch.windows.push(window);
+            if let Some(window) = fields.window() {
+                match batch.windows.iter_mut().find(|known| known.group == window.group) {
+                    Some(known) => *known = window,
+                    None => batch.windows.push(window),
+                }
             }
             match fields.event(self, reader)? {
                 Ok(event) => batch.events.push(event),
@@ -109,7 +127,7 @@ impl Fields<'_> {
         let group = Group::new(self.group?).filter(|&group| group != Group::FULL)?;
         let tokens = match self.spec_kind? {
             // A further group of full attention must hold the whole prefix.
-            "full_attention" | "mla_attention" => u32::MAX,
+            "full_attention" | "mla_attention" | "sink_full_attention" => u32::MAX,
             // The state behind the last block is all that is needed: a window that ends one block back.
             "mamba" => 2,
             _sliding => u32::try_from(self.sliding_window?).unwrap_or(u32::MAX),

@@ -1,9 +1,13 @@
 //! Why a frame or batch was refused. Errors name positions, kinds and numbers, never content.
 
 /// A frame or batch that does not decode. It is rejected whole.
+// A pointer: every function of the decoder returns it, and most values are read in one or two registers.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("byte {offset}: {problem}")]
-pub struct DecodeError {
+#[error("byte {}: {}", .0.offset, .0.problem)]
+pub struct DecodeError(Box<Fault>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Fault {
     offset: usize,
     problem: Problem,
 }
@@ -30,12 +34,6 @@ pub enum Problem {
     /// The one byte that MessagePack never uses.
     #[error("expected a value, got the reserved byte 0xc1")]
     Reserved,
-    /// Values inside values, too deep.
-    #[error("values nested deeper than {limit}")]
-    TooDeep {
-        /// The depth that is still read.
-        limit: u32,
-    },
     /// A hash as bytes that are too few.
     #[error("expected a hash of at least 8 bytes, got {bytes}")]
     ShortHash {
@@ -82,18 +80,18 @@ pub enum Problem {
 
 impl DecodeError {
     pub(crate) fn new(offset: usize, problem: Problem) -> Self {
-        DecodeError { offset, problem }
+        DecodeError(Box::new(Fault { offset, problem }))
     }
 
     /// Where in the input it was noticed, in bytes from its start.
     #[must_use]
     pub fn offset(&self) -> usize {
-        self.offset
+        self.0.offset
     }
 
     /// What is wrong.
     #[must_use]
     pub fn problem(&self) -> &Problem {
-        &self.problem
+        &self.0.problem
     }
 }

@@ -9,10 +9,10 @@
 //!
 //! # Bad input
 //!
-//! Arbitrary bytes never panic. Decoding allocates at most 64 bytes for each byte of input, whatever lengths the
-//! input declares. A frame that does not decode is refused whole, with a [`DecodeError`] that names position, kind
-//! and numbers but never content. An event of an unknown type or tier is passed over and counted as [`Ignored`];
-//! the rest of its batch is applied.
+//! Arbitrary bytes never panic. Decoding holds at most 64 bytes of memory for each byte of input and 1,024 beside
+//! them, whatever lengths the input declares. A frame that does not decode is refused whole, with a [`DecodeError`]
+//! that names position, kind and numbers but never content. An event of an unknown type or tier is passed over and
+//! counted as [`Ignored`]; the rest of its batch is applied.
 
 mod continuity;
 mod dynamo;

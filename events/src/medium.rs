@@ -3,12 +3,12 @@
 use kvtide_radix::Tier;
 
 /// Dynamo's `storage_tier`. Anything unknown is another tier: kept apart, never counted.
-pub(crate) fn dynamo_tier(word: &str) -> Option<Tier> {
+pub(crate) fn dynamo_tier(word: &[u8]) -> Option<Tier> {
     match word {
-        "device" => Some(Tier::Gpu),
-        "host_pinned" => Some(Tier::Host),
-        "disk" => Some(Tier::Disk),
-        "external" => Some(Tier::External),
+        b"device" => Some(Tier::Gpu),
+        b"host_pinned" => Some(Tier::Host),
+        b"disk" => Some(Tier::Disk),
+        b"external" => Some(Tier::External),
         _ => None,
     }
 }

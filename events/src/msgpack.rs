@@ -7,14 +7,12 @@ use rmp::Marker;
 
 use crate::{DecodeError, error::Problem};
 
-/// Nesting beyond this is refused when a value is skipped. Real frames need 8.
-const DEPTH_LIMIT: u32 = 64;
-
 /// A position in a MessagePack buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
-    length: usize,
+    /// Where `rest` ends, counted from the start of the whole input: from there an error's offset counts too.
+    end: usize,
 }
 
 /// One value's head: scalars are read whole, of arrays and maps only the length.
@@ -25,8 +23,8 @@ pub(crate) enum Value<'a> {
     /// Any integer, as its 64-bit pattern.
     Int(u64),
     Float(f64),
-    Str(&'a str),
-    /// A string that is not UTF-8: some producers put bytes there.
+    /// A string, which need not be UTF-8: most are only compared, and some producers put bytes there.
+    Str(&'a [u8]),
     Bytes(&'a [u8]),
     Array(usize),
     Map(usize),
@@ -47,15 +45,25 @@ impl Value<'_> {
             Value::Ext => "an extension",
         }
     }
+
+    /// How many values stand inside.
+    fn elements(self) -> usize {
+        match self {
+            Value::Array(count) => count,
+            Value::Map(count) => count * 2,
+            Value::Nil | Value::Bool | Value::Int(_) | Value::Float(_) => 0,
+            Value::Str(_) | Value::Bytes(_) | Value::Ext => 0,
+        }
+    }
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Reader { rest: bytes, length: bytes.len() }
+        Reader { rest: bytes, end: bytes.len() }
     }
 
     fn error(&self, problem: Problem) -> DecodeError {
-        DecodeError::new(self.length - self.rest.len(), problem)
+        DecodeError::new(self.end - self.rest.len(), problem)
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
@@ -67,9 +75,11 @@ impl<'a> Reader<'a> {
     }
 
     fn number<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(self.take(N)?);
-        Ok(bytes)
+        let Some((head, rest)) = self.rest.split_first_chunk::<N>() else {
+            return Err(self.error(Problem::Truncated { needed: N, left: self.rest.len() }));
+        };
+        self.rest = rest;
+        Ok(*head)
     }
 
     fn length(&mut self, bytes: usize) -> Result<usize, DecodeError> {
@@ -85,14 +95,18 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    fn text(&mut self, count: usize) -> Result<Value<'a>, DecodeError> {
-        let bytes = self.take(count)?;
-        Ok(std::str::from_utf8(bytes).map_or(Value::Bytes(bytes), Value::Str))
+    /// How many of `count` elements there can be if each takes `least` bytes: what to allocate at once.
+    pub(crate) fn at_most(&self, count: usize, least: usize) -> usize {
+        count.min(self.rest.len() / least)
     }
 
     /// Reads the next value, or the head of the next array or map.
+    // Inlined everywhere: a caller wants one kind of value, and batches decode 1.05 to 1.3 times as fast where
+    // the others are never built.
+    #[inline(always)]
     pub(crate) fn value(&mut self) -> Result<Value<'a>, DecodeError> {
-        let value = match Marker::from_u8(self.take(1)?[0]) {
+        let [marker] = self.number()?;
+        let value = match Marker::from_u8(marker) {
             Marker::Null => Value::Nil,
             Marker::True | Marker::False => Value::Bool,
             Marker::FixPos(number) => Value::Int(u64::from(number)),
@@ -107,10 +121,10 @@ impl<'a> Reader<'a> {
             Marker::I64 => Value::Int(u64::from_be_bytes(self.number()?)),
             Marker::F32 => Value::Float(f64::from(f32::from_be_bytes(self.number()?))),
             Marker::F64 => Value::Float(f64::from_be_bytes(self.number()?)),
-            Marker::FixStr(count) => self.text(usize::from(count))?,
-            Marker::Str8 => self.length(1).and_then(|count| self.text(count))?,
-            Marker::Str16 => self.length(2).and_then(|count| self.text(count))?,
-            Marker::Str32 => self.length(4).and_then(|count| self.text(count))?,
+            Marker::FixStr(count) => Value::Str(self.take(usize::from(count))?),
+            Marker::Str8 => Value::Str(self.length(1).and_then(|count| self.take(count))?),
+            Marker::Str16 => Value::Str(self.length(2).and_then(|count| self.take(count))?),
+            Marker::Str32 => Value::Str(self.length(4).and_then(|count| self.take(count))?),
             Marker::Bin8 => Value::Bytes(self.length(1).and_then(|count| self.take(count))?),
             Marker::Bin16 => Value::Bytes(self.length(2).and_then(|count| self.take(count))?),
             Marker::Bin32 => Value::Bytes(self.length(4).and_then(|count| self.take(count))?),
@@ -139,36 +153,36 @@ impl<'a> Reader<'a> {
         Ok(Value::Ext)
     }
 
-    /// Reads past the next value, whatever it is.
+    /// Reads past the next value, whatever it is and however deeply it is nested.
     pub(crate) fn skip(&mut self) -> Result<(), DecodeError> {
-        // How many values are still to be read at each level that is open.
-        let mut open = [0_usize; DEPTH_LIMIT as usize];
-        let mut depth = 0;
-        loop {
-            let inside = match self.value()? {
-                Value::Array(count) => count,
-                Value::Map(count) => count * 2,
-                _scalar => 0,
-            };
-            if inside > 0 {
-                let Some(level) = open.get_mut(depth) else {
-                    return Err(self.error(Problem::TooDeep { limit: DEPTH_LIMIT }));
-                };
-                *level = inside;
-                depth += 1;
-            }
-            loop {
-                let Some(level) = depth.checked_sub(1).map(|last| &mut open[last]) else { return Ok(()) };
-                if *level > 0 {
-                    *level -= 1;
-                    break;
-                }
-                depth -= 1;
-            }
-        }
+        let value = self.value()?;
+        self.skip_inside(value)
     }
 
-    fn expected<T>(&self, expected: &'static str, got: Value<'_>) -> Result<T, DecodeError> {
+    /// Reads past what is in `value`, whose head has been read.
+    pub(crate) fn skip_inside(&mut self, value: Value<'_>) -> Result<(), DecodeError> {
+        let mut left = value.elements();
+        while left > 0 {
+            let inside = self.value()?.elements();
+            left = self.count(left - 1 + inside, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Enters a map, if one comes next, without asking whether all its entries are there.
+    pub(crate) fn enter_cut_map(&mut self) -> Option<()> {
+        let [marker] = self.number().ok()?;
+        let length = match Marker::from_u8(marker) {
+            Marker::FixMap(_) => 0,
+            Marker::Map16 => 2,
+            Marker::Map32 => 4,
+            _other => return None,
+        };
+        self.take(length).ok().map(drop)
+    }
+
+    /// An error for a value of another kind.
+    pub(crate) fn expected<T>(&self, expected: &'static str, got: Value<'_>) -> Result<T, DecodeError> {
         Err(self.error(Problem::Unexpected { expected, got: got.kind() }))
     }
 
@@ -197,30 +211,61 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string.
-    pub(crate) fn string(&mut self, expected: &'static str) -> Result<&'a str, DecodeError> {
-        match self.value()? {
-            Value::Str(text) => Ok(text),
-            other => self.expected(expected, other),
+    /// The name of a field.
+    pub(crate) fn name(&mut self) -> Result<&'a [u8], DecodeError> {
+        if let Some((&marker, rest)) = self.rest.split_first()
+            && let Marker::FixStr(count) = Marker::from_u8(marker)
+            && let Some((name, rest)) = rest.split_at_checked(usize::from(count))
+        {
+            self.rest = rest;
+            return Ok(name);
         }
+        match self.value()? {
+            Value::Str(name) => Ok(name),
+            other => self.expected("a field's name", other),
+        }
+    }
+
+    /// A 64-bit integer, if one comes next that is written at full length, as nearly all hashes are.
+    fn full_integer(&mut self) -> Option<u64> {
+        let (&[marker, ref number @ ..], rest) = self.rest.split_first_chunk::<9>()?;
+        let Marker::U64 = Marker::from_u8(marker) else { return None };
+        self.rest = rest;
+        Some(u64::from_be_bytes(*number))
     }
 
     /// A string, or none for nil.
     pub(crate) fn optional_string(&mut self, expected: &'static str) -> Result<Option<&'a str>, DecodeError> {
         match self.value()? {
             Value::Nil => Ok(None),
-            Value::Str(text) => Ok(Some(text)),
+            Value::Str(text) => self.utf8(text, expected).map(Some),
             other => self.expected(expected, other),
         }
     }
 
-    /// A byte string.
-    pub(crate) fn bytes(&mut self, expected: &'static str) -> Result<&'a [u8], DecodeError> {
-        match self.value()? {
-            Value::Bytes(bytes) => Ok(bytes),
-            Value::Str(text) => Ok(text.as_bytes()),
-            other => self.expected(expected, other),
+    /// A string's text.
+    pub(crate) fn utf8(&self, text: &'a [u8], expected: &'static str) -> Result<&'a str, DecodeError> {
+        match str::from_utf8(text) {
+            Ok(text) => Ok(text),
+            Err(_) => self.refuse(Problem::Unexpected { expected, got: "a string that is not UTF-8" }),
         }
+    }
+
+    /// A string, or none for a value of any other kind, which is read past.
+    pub(crate) fn word(&mut self) -> Result<Option<&'a [u8]>, DecodeError> {
+        match self.value()? {
+            Value::Str(word) => Ok(Some(word)),
+            other => self.skip_inside(other).map(|()| None),
+        }
+    }
+
+    /// A byte string that is MessagePack in turn.
+    pub(crate) fn nested(&mut self, expected: &'static str) -> Result<Reader<'a>, DecodeError> {
+        let bytes = match self.value()? {
+            Value::Bytes(bytes) | Value::Str(bytes) => bytes,
+            other => return self.expected(expected, other),
+        };
+        Ok(Reader { rest: bytes, end: self.end - self.rest.len() })
     }
 
     /// An integer, negative ones as their 64-bit pattern.
@@ -240,6 +285,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A number below 2^32, or none for nil.
+    pub(crate) fn optional_u32(&mut self, field: &'static str) -> Result<Option<u32>, DecodeError> {
+        let Some(got) = self.optional_integer(field)? else {
+            return Ok(None);
+        };
+        match u32::try_from(got) {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => self.refuse(Problem::TooLarge { field, got, limit: u64::from(u32::MAX) }),
+        }
+    }
+
     /// A number of seconds, whole or not.
     pub(crate) fn seconds(&mut self, expected: &'static str) -> Result<f64, DecodeError> {
         match self.value()? {
@@ -256,20 +312,19 @@ impl<'a> Reader<'a> {
         match self.value()? {
             Value::Nil => Ok(None),
             Value::Int(number) => Ok(Some(number)),
-            Value::Bytes(bytes) => match bytes.last_chunk::<8>() {
+            Value::Bytes(bytes) | Value::Str(bytes) => match bytes.last_chunk::<8>() {
                 Some(tail) => Ok(Some(u64::from_be_bytes(*tail))),
                 None => Err(self.error(Problem::ShortHash { bytes: bytes.len() })),
             },
-            // 32 bytes that happen to be UTF-8.
-            Value::Str(text) if text.len() >= 8 => {
-                Ok(text.as_bytes().last_chunk::<8>().map(|tail| u64::from_be_bytes(*tail)))
-            }
             other => self.expected(expected, other),
         }
     }
 
     /// A hash that must be there.
     pub(crate) fn hash(&mut self, expected: &'static str) -> Result<u64, DecodeError> {
+        if let Some(hash) = self.full_integer() {
+            return Ok(hash);
+        }
         match self.optional_hash(expected)? {
             Some(hash) => Ok(hash),
             None => self.expected(expected, Value::Nil),

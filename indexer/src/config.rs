@@ -148,9 +148,10 @@ impl Config {
     /// [`ConfigError`] where it cannot be read or has unknown or missing settings.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let shown = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Io { path: shown.clone(), source })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Malformed { path: shown, source: Box::new(source) })
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Io { path: shown.clone(), source })?;
+        toml::from_str(&text)
+            .map_err(|source| ConfigError::Malformed { path: shown, source: Box::new(source) })
     }
 }
 

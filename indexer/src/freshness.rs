@@ -32,7 +32,8 @@ pub struct Freshness {
 
 impl Freshness {
     pub(crate) fn of(watermark: &Watermark, pending_events: u64, now_ms: u64) -> Freshness {
-        let over_best = watermark.lag_ms.zip(watermark.best_lag_ms).map(|(lag, best)| lag.saturating_sub(best));
+        let over_best =
+            watermark.lag_ms.zip(watermark.best_lag_ms).map(|(lag, best)| lag.saturating_sub(best));
         Freshness {
             generation: watermark.life.0,
             last_event_id: watermark.last_event_id,

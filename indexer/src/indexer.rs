@@ -205,7 +205,11 @@ impl Indexer {
         let mut streams = self.streams.write();
         if let Some(bound) = streams.get(&stream.name) {
             let same = bound.stream == stream;
-            return if same { Ok(Arc::clone(bound)) } else { Err(BindError::NameTaken { name: stream.name }) };
+            return if same {
+                Ok(Arc::clone(bound))
+            } else {
+                Err(BindError::NameTaken { name: stream.name })
+            };
         }
         let scope = self.scope(&stream)?;
         let source = self.next_source.fetch_add(1, Ordering::Relaxed);
@@ -278,7 +282,11 @@ impl Indexer {
     ///
     /// # Errors
     /// [`ApplyError::OtherFormat`]. A message that does not decode is an error only when it is committed.
-    pub fn receive<'a>(&self, stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
+    pub fn receive<'a>(
+        &self,
+        stream: &'a BoundStream,
+        message: Message<'_>,
+    ) -> Result<Received<'a>, ApplyError> {
         let content = match (message, &stream.stream.format) {
             (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
                 Ok(frame) => Ok(Decoded::Frame(frame)),
@@ -321,7 +329,8 @@ impl Indexer {
     ) -> Result<Applied, ApplyError> {
         match &stream.stream.format {
             Format::Direct => {
-                let applied = stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events);
+                let applied =
+                    stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events);
                 let applied = Ok(applied);
                 telemetry::count_message(stream, &applied);
                 applied
@@ -366,12 +375,14 @@ impl Indexer {
 
     fn find(&self, query: &ScopeQuery) -> Result<Arc<ScopeIndex>, QueryError> {
         let scopes = self.scopes.read();
-        let fitting: Vec<&Arc<ScopeIndex>> = scopes.values().filter(|index| query.fits(&index.scope)).collect();
+        let fitting: Vec<&Arc<ScopeIndex>> =
+            scopes.values().filter(|index| query.fits(&index.scope)).collect();
         match fitting.as_slice() {
             [] => Err(QueryError::UnknownScope { known: scopes.len() }),
             [one] => Ok(Arc::clone(one)),
             several => {
-                let differences = Scope::differences(&several.iter().map(|index| &index.scope).collect::<Vec<_>>());
+                let differences =
+                    Scope::differences(&several.iter().map(|index| &index.scope).collect::<Vec<_>>());
                 Err(QueryError::SeveralScopes { fitting: several.len(), differences })
             }
         }

@@ -110,11 +110,13 @@ impl Query {
             Err(_) => Reach::NONE,
         };
         let states = moment.view.ranks();
-        let chosen = states.filter(|state| self.ranks.as_ref().is_none_or(|ranks| ranks.contains(&state.rank)));
+        let chosen =
+            states.filter(|state| self.ranks.as_ref().is_none_or(|ranks| ranks.contains(&state.rank)));
         let ranks = chosen.map(|state| (state, known_reach(&state, reach(&state))));
         let mut ranks: Vec<_> = ranks.filter(|(_, reach)| self.is_far_enough(*reach)).collect();
         if let Some(limit) = self.limit {
-            let best = |reach: Option<Reach>| std::cmp::Reverse(reach.map(|r| Tier::ALL.map(|tier| r.tokens(tier))));
+            let best =
+                |reach: Option<Reach>| std::cmp::Reverse(reach.map(|r| Tier::ALL.map(|tier| r.tokens(tier))));
             ranks.sort_by_key(|(_, reach)| best(*reach));
             ranks.truncate(limit);
         }

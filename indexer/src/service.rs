@@ -71,7 +71,11 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the system says of the listener.
-    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
         axum::serve(listener, self.router()).with_graceful_shutdown(stop).await
     }
 }

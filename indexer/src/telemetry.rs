@@ -23,13 +23,17 @@ const PER_MESSAGE: [PerMessage; 11] = [
     ("kvtide_blocks_dropped_total", "Blocks dropped since too many waited.", |applied| {
         applied.blocks.dropped as u64
     }),
-    ("kvtide_events_ignored_total", "Events of unknown types, tiers or residency.", |applied| applied.ignored),
+    ("kvtide_events_ignored_total", "Events of unknown types, tiers or residency.", |applied| {
+        applied.ignored
+    }),
     ("kvtide_events_repeated_total", "Events, frames or batches that came again or too late.", |applied| {
         applied.repeated
     }),
-    ("kvtide_events_refused_total", "Events of ranks that another source feeds, or beyond the limit.", |applied| {
-        applied.refused
-    }),
+    (
+        "kvtide_events_refused_total",
+        "Events of ranks that another source feeds, or beyond the limit.",
+        |applied| applied.refused,
+    ),
     ("kvtide_events_missing_total", "Events, frames or batches known to be lost.", |applied| applied.missing),
     ("kvtide_holes_total", "Holes in ranks' streams, after each of which a rank was forgotten.", |applied| {
         applied.holes

@@ -35,14 +35,20 @@ impl World {
         let client = runtime.block_on(async_nats::connect(nats.url())).unwrap();
         let arguments = ["serve", "--nats", &nats.url(), "--model", "m", "--block-size", "4"];
         let kvtide = Kvtide::start(env!("CARGO_BIN_EXE_kvtide"), &arguments);
-        let world =
-            World { runtime, nats, client, kvtide, model: Model::new(BLOCK_SIZE, 100_000), last: BTreeMap::new() };
+        let mut world = World {
+            runtime,
+            nats,
+            client,
+            kvtide,
+            model: Model::new(BLOCK_SIZE, 100_000),
+            last: BTreeMap::new(),
+        };
         world.wait_until_followed();
         world
     }
 
     /// Core NATS keeps nothing: what is published before the subscription is there would be lost.
-    fn wait_until_followed(&self) {
+    fn wait_until_followed(&mut self) {
         self.runtime.block_on(async {
             let mut probe = self.client.subscribe(format!("{SUBJECT}.probe")).await.unwrap();
             self.client.publish(format!("{SUBJECT}.probe"), "".into()).await.unwrap();
@@ -76,7 +82,8 @@ impl World {
 
     fn publish_and_note(&mut self, frame: &Frame) {
         self.publish(frame.encode());
-        let events: Vec<Value> = frame.events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+        let events: Vec<Value> =
+            frame.events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
         self.note(&events);
     }
 
@@ -92,7 +99,8 @@ impl World {
         wait_for("the last event of every rank", || {
             let workers = self.workers();
             let applied = |(rank, last): (&Rank, &u64)| {
-                workers.get(rank).and_then(|worker| worker["freshness"]["last_event_id"].as_u64()) == Some(*last)
+                workers.get(rank).and_then(|worker| worker["freshness"]["last_event_id"].as_u64())
+                    == Some(*last)
             };
             self.last.iter().all(applied).then_some(())
         });
@@ -108,7 +116,11 @@ impl World {
         for answer in answers {
             let reach = &answer["reach_tokens"];
             let got = ["gpu", "host", "disk", "external"].map(|tier| reach[tier].as_u64().unwrap());
-            assert_eq!(got, self.model.reach(rank_of(answer), prompt).map(u64::from), "{answer} on {prompt:?}");
+            assert_eq!(
+                got,
+                self.model.reach(rank_of(answer), prompt).map(u64::from),
+                "{answer} on {prompt:?}"
+            );
         }
     }
 }
@@ -166,7 +178,8 @@ impl Publisher {
 
     fn event(&mut self) -> RouterEvent {
         self.event_id += 1;
-        let tier = ["device", "device", "device", "host_pinned", "disk", "external"][self.random.random_range(0..6)];
+        let tier =
+            ["device", "device", "device", "host_pinned", "disk", "external"][self.random.random_range(0..6)];
         let data = match self.random.random_range(0..100) {
             0 => json!("cleared"),
             1..30 if !self.known.is_empty() => {
@@ -177,7 +190,8 @@ impl Publisher {
             }
             _ => {
                 let mut chain = vec![self.random.random_range(1..3_u64)];
-                chain.extend((0..self.random.random_range(0..30)).map(|_| self.random.random_range(1..3_u64)));
+                chain
+                    .extend((0..self.random.random_range(0..30)).map(|_| self.random.random_range(1..3_u64)));
                 let from = self.random.random_range(0..chain.len());
                 let blocks: Vec<(u64, u64)> =
                     (from..chain.len()).map(|end| (name(&chain[..=end]), chain[end])).collect();
@@ -204,11 +218,15 @@ fn every_fixture_frame_on_a_real_bus_ends_as_the_model_has_it() {
     for line in lines.lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let hex = row["hex"].as_str().unwrap();
-        let frame = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        let frame =
+            (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
         let subject = row["subject"].as_str().unwrap().to_owned();
         world.runtime.block_on(world.client.publish(subject, Vec::into(frame))).unwrap();
         let events = row["events"].as_array().unwrap();
-        if publisher_id.replace(row["publisher_id"].clone()).is_some_and(|before| before != row["publisher_id"]) {
+        if publisher_id
+            .replace(row["publisher_id"].clone())
+            .is_some_and(|before| before != row["publisher_id"])
+        {
             // A new life: nothing of the old one is left. Only that publisher's ranks begin anew.
             for event in events {
                 world.model.forget(meaning(event).0);
@@ -330,7 +348,8 @@ fn sigterm_applies_what_has_arrived_and_ends_well() {
     world.flush();
     let kvtide = world.kvtide;
     let log = kvtide.terminate();
-    let line = log.iter().find(|line| line.contains("stopped following")).expect("a line about the feed's end");
+    let line =
+        log.iter().find(|line| line.contains("stopped following")).expect("a line about the feed's end");
     assert!(line.contains(&format!("after {FRAMES} messages")), "{line}");
     assert!(log.iter().any(|line| line.ends_with("stopped")), "{log:#?}");
 }

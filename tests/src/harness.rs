@@ -90,6 +90,8 @@ pub struct Kvtide {
     child: Child,
     url: String,
     log: mpsc::Receiver<String>,
+    /// Lines that nobody has waited for yet.
+    unclaimed: Vec<String>,
 }
 
 impl Kvtide {
@@ -107,7 +109,7 @@ impl Kvtide {
         let (send, log) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
-        let mut kvtide = Kvtide { child, url: String::new(), log };
+        let mut kvtide = Kvtide { child, url: String::new(), log, unclaimed: Vec::new() };
         let line = kvtide.wait_for_log("listening on ");
         let (_, url) = line.split_once("listening on ").unwrap();
         kvtide.url = url.trim().to_owned();
@@ -120,21 +122,22 @@ impl Kvtide {
         &self.url
     }
 
-    /// Waits for a line of its log that contains `part`.
+    /// Waits for a line of its log that contains `part`, and takes it out.
     ///
     /// # Panics
     /// Where none comes for [`PATIENCE`].
-    pub fn wait_for_log(&self, part: &str) -> String {
+    pub fn wait_for_log(&mut self, part: &str) -> String {
         let started = Instant::now();
-        let mut seen = Vec::new();
-        while let Some(left) = PATIENCE.checked_sub(started.elapsed()) {
+        loop {
+            if let Some(found) = self.unclaimed.iter().position(|line| line.contains(part)) {
+                return self.unclaimed.remove(found);
+            }
+            let left = PATIENCE.saturating_sub(started.elapsed());
             match self.log.recv_timeout(left) {
-                Ok(line) if line.contains(part) => return line,
-                Ok(line) => seen.push(line),
-                Err(_) => break,
+                Ok(line) => self.unclaimed.push(line),
+                Err(_) => panic!("no line with {part:?} in the log: {:#?}", self.unclaimed),
             }
         }
-        panic!("no line with {part:?} in the log: {seen:#?}");
     }
 
     /// Status and body of a GET.

@@ -5,8 +5,8 @@
 
 use kvtide_events::sequence_hashes;
 use kvtide_radix::{
-    Block, BlockHash, Blocks, Copies, Event, Group, Layer, Limits, Overlap, Rank, RankSettings, RankSlot, Reader,
-    Removed, Seed, SequenceHash, Size, Stored, Tier, TokenBlocks, Window, Writer, index,
+    Block, BlockHash, Blocks, Copies, Event, Group, Layer, Limits, Overlap, Rank, RankSettings, RankSlot,
+    Reader, Removed, Seed, SequenceHash, Size, Stored, Tier, TokenBlocks, Window, Writer, index,
 };
 use kvtide_tests::Model;
 use proptest::{collection::vec, prelude::*};
@@ -26,16 +26,40 @@ enum Kind {
 #[derive(Clone, Debug)]
 enum Act {
     /// Blocks `from..` of a prompt, named by their prefix and by who names them.
-    Honest { prompt: Vec<u8>, from: usize, salted: bool, namer: u64, layer: Layer, kind: Kind },
+    Honest {
+        prompt: Vec<u8>,
+        from: usize,
+        salted: bool,
+        namer: u64,
+        layer: Layer,
+        kind: Kind,
+    },
     /// Blocks of any content and name behind any parent.
-    Broken { parent: Option<u64>, blocks: Vec<(u8, u64)>, salted: bool, layer: Layer, kind: Kind },
+    Broken {
+        parent: Option<u64>,
+        blocks: Vec<(u8, u64)>,
+        salted: bool,
+        layer: Layer,
+        kind: Kind,
+    },
     /// Names of blocks of a prompt, from its end or its start.
-    RemoveHonest { prompt: Vec<u8>, from: usize, namer: u64, layer: Layer, backwards: bool },
-    RemoveBroken { names: Vec<u64>, layer: Layer },
+    RemoveHonest {
+        prompt: Vec<u8>,
+        from: usize,
+        namer: u64,
+        layer: Layer,
+        backwards: bool,
+    },
+    RemoveBroken {
+        names: Vec<u64>,
+        layer: Layer,
+    },
     Clear,
     Forget,
     /// Goes, and comes back with other settings.
-    Return { settings: usize },
+    Return {
+        settings: usize,
+    },
 }
 
 fn settings(number: usize) -> RankSettings {
@@ -65,7 +89,11 @@ fn honest_names(prompt: &[u8], salted: bool, namer: u64) -> Vec<SequenceHash> {
 fn blocks(kind: Kind, hashed: bool, tokens: &[u8], names: &[SequenceHash], salted: bool) -> Blocks {
     match (kind, hashed) {
         (Kind::Content, true) => Blocks::Hashed(
-            tokens.iter().zip(names).map(|(&token, &name)| Block { name, content: content(token, salted) }).collect(),
+            tokens
+                .iter()
+                .zip(names)
+                .map(|(&token, &name)| Block { name, content: content(token, salted) })
+                .collect(),
         ),
         (Kind::Content, false) => Blocks::Tokens(TokenBlocks {
             names: names.to_vec(),
@@ -144,8 +172,15 @@ fn act() -> impl Strategy<Value = Act> {
         layer,
         kind: Kind::Content,
     });
-    let broken = (proptest::option::of(0..8_u64), vec((0..3_u8, 0..8_u64), 0..6), any::<bool>(), layer(), kind())
-        .prop_map(|(parent, blocks, salted, layer, kind)| Act::Broken { parent, blocks, salted, layer, kind });
+    let broken =
+        (proptest::option::of(0..8_u64), vec((0..3_u8, 0..8_u64), 0..6), any::<bool>(), layer(), kind())
+            .prop_map(|(parent, blocks, salted, layer, kind)| Act::Broken {
+                parent,
+                blocks,
+                salted,
+                layer,
+                kind,
+            });
     let remove = (prompt(), 0..30_usize, 0..2_u64, layer(), any::<bool>()).prop_map(
         |(prompt, from, namer, layer, backwards)| Act::RemoveHonest { prompt, from, namer, layer, backwards },
     );
@@ -228,7 +263,12 @@ impl Both {
     fn compare_counts(&self) -> Result<(), TestCaseError> {
         let view = self.reader.view();
         for state in view.ranks() {
-            prop_assert_eq!(state.parked_blocks, self.model.parked_blocks(state.rank), "parked by {:?}", state.rank);
+            prop_assert_eq!(
+                state.parked_blocks,
+                self.model.parked_blocks(state.rank),
+                "parked by {:?}",
+                state.rank
+            );
         }
         let held: usize = self.model.ranks().map(|rank| self.model.held_blocks(rank)).sum();
         prop_assert_eq!(view.size().held_blocks, held as u64);
@@ -239,7 +279,8 @@ impl Both {
 /// At least so many cases; more by `PROPTEST_CASES`.
 fn config() -> ProptestConfig {
     let given = ProptestConfig::default();
-    let failures = proptest::test_runner::FileFailurePersistence::Direct("tests/tree_equals_model.proptest-regressions");
+    let failures =
+        proptest::test_runner::FileFailurePersistence::Direct("tests/tree_equals_model.proptest-regressions");
     ProptestConfig { cases: given.cases.max(1500), failure_persistence: Some(Box::new(failures)), ..given }
 }
 

@@ -24,10 +24,7 @@ impl Tokens {
                     tokens.first.push(token_id(first, reader)?);
                     tokens.second.push(token_id(second, reader)?);
                 }
-                _other => {
-                    let expected = "a token id, or a pair of them";
-                    return reader.refuse(Problem::Unexpected { expected, got: "something else" });
-                }
+                other => return reader.expected("a token id, or a pair of them", other),
             }
         }
         if !tokens.second.is_empty() && tokens.second.len() != tokens.first.len() {
@@ -82,8 +79,10 @@ fn windows(first: &[u32], second: &[u32], block_size: usize) -> Vec<u32> {
 fn token_id(token: u64, reader: &Reader<'_>) -> Result<u32, DecodeError> {
     match u32::try_from(token) {
         Ok(token) => Ok(token),
+        // Without the number: tokens are content.
         Err(_) => {
-            reader.refuse(Problem::TooLarge { field: "token_ids", got: token, limit: u64::from(u32::MAX) })
+            let expected = "a token id, below 2^32";
+            reader.refuse(Problem::Unexpected { expected, got: "a larger integer" })
         }
     }
 }

@@ -109,8 +109,7 @@ impl Expectation {
     /// [`CaptureError`] where `expect.json` is missing or not of this form.
     pub fn read_all(folder: &Path) -> Result<Vec<(PathBuf, Expectation)>, CaptureError> {
         let path = folder.join("expect.json");
-        let all: BTreeMap<String, Expectation> =
-            parse_json(&path, &read(&path)?, "expectations by capture")?;
+        let all: BTreeMap<String, Expectation> = parse_json(&path, &read(&path)?, "expectations by capture")?;
         if all.is_empty() {
             return Err(malformed(&path, "expectations by capture", "none".into()));
         }

@@ -58,7 +58,8 @@ pub(super) fn read(folder: &Path, workers: usize) -> Result<Vec<Checkpoint>, Cap
     let prompts = read_prompts(&folder.join("seqs.jsonl.zst"))?;
     let path = folder.join("oracle.jsonl.zst");
     lines(&path, &read_compressed(&path)?, |line: CheckpointLine| {
-        let applied = line.after_seq.iter().map(|&last| usize::try_from(last + 1).ok()).collect::<Option<Vec<_>>>();
+        let applied =
+            line.after_seq.iter().map(|&last| usize::try_from(last + 1).ok()).collect::<Option<Vec<_>>>();
         let applied = applied.filter(|applied| applied.len() == workers);
         let questions = line.queries.into_iter().map(|query| query.question(&prompts, workers));
         Some(Checkpoint { applied: applied?, questions: questions.collect::<Option<_>>()? })
@@ -84,7 +85,9 @@ fn read_prompts(path: &Path) -> Result<HashMap<u64, Vec<u32>>, CaptureError> {
     lines(path, &read_compressed(path)?, |line: PromptLine| {
         let mut tokens = match line.base {
             None => Vec::new(),
-            Some(base) => prompts.get(&base).and_then(|tokens: &Vec<u32>| tokens.get(..line.base_len))?.to_vec(),
+            Some(base) => {
+                prompts.get(&base).and_then(|tokens: &Vec<u32>| tokens.get(..line.base_len))?.to_vec()
+            }
         };
         tokens.extend(line.ext);
         prompts.insert(line.id, tokens);

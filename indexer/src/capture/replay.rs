@@ -4,8 +4,8 @@ use kvtide_radix::Rank;
 
 use super::{Capture, Expectation};
 use crate::{
-    ApplyError, BindError, Clock, EngineStream, Format, Indexer, Limits, Message, PromptContent, Query, QueryError,
-    Scope, ScopeQuery, Stream,
+    ApplyError, BindError, Clock, EngineStream, Format, Indexer, Limits, Message, PromptContent, Query,
+    QueryError, Scope, ScopeQuery, Stream,
 };
 
 /// How the index answered, beside the engine.
@@ -50,7 +50,8 @@ impl Verdict {
     /// Whether no more answers are wrong than is allowed.
     #[must_use]
     pub fn is_within(&self, expected: &Expectation) -> bool {
-        expected.over.covers(self.over[0], self.over[1]) && expected.under.covers(self.under[0], self.under[1])
+        expected.over.covers(self.over[0], self.over[1])
+            && expected.under.covers(self.under[0], self.under[1])
     }
 }
 
@@ -76,9 +77,11 @@ pub fn replay(
             for message in &capture.workers[worker][applied[worker].min(due)..due] {
                 let sequence = message.sequence;
                 let batch = Message::Batch { sequence: Some(sequence), payload: &message.payload };
-                indexer
-                    .apply(&streams[worker], batch)
-                    .map_err(|error| ReplayError::Apply { worker, sequence, error })?;
+                indexer.apply(&streams[worker], batch).map_err(|error| ReplayError::Apply {
+                    worker,
+                    sequence,
+                    error,
+                })?;
             }
             applied[worker] = due;
         }

@@ -92,8 +92,9 @@ impl Arguments {
         }
         if let Some(path) = &self.tokens_file {
             let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            let tokens: Vec<u32> = serde_json::from_slice(&text)
-                .map_err(|error| format!("{}: expected a JSON array of token ids: {error}", path.display()))?;
+            let tokens: Vec<u32> = serde_json::from_slice(&text).map_err(|error| {
+                format!("{}: expected a JSON array of token ids: {error}", path.display())
+            })?;
             return Ok(Some(("token_ids", json!(tokens))));
         }
         Ok(self.block_hashes.as_ref().map(|hashes| ("block_hashes", json!(hashes))))
@@ -122,7 +123,8 @@ fn parse_tokens(text: &str) -> Result<Vec<u32>, Failure> {
         match part.split_once("..") {
             None => tokens.push(part.parse().map_err(|_| bad())?),
             Some((from, to)) => {
-                let (from, to): (u32, u32) = (from.parse().map_err(|_| bad())?, to.parse().map_err(|_| bad())?);
+                let (from, to): (u32, u32) =
+                    (from.parse().map_err(|_| bad())?, to.parse().map_err(|_| bad())?);
                 tokens.extend(from..to);
             }
         }
@@ -168,7 +170,9 @@ fn show<T: DeserializeOwned>(
 
 fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     let scope = &answer.scope;
-    let part = |name: &str, value: &Option<String>| value.as_ref().map_or(String::new(), |v| format!(", {name} {v}"));
+    let part = |name: &str, value: &Option<String>| {
+        value.as_ref().map_or(String::new(), |v| format!(", {name} {v}"))
+    };
     let salts = part("adapter", &scope.adapter) + &part("tenant", &scope.tenant);
     let (model, block_size) = (&scope.fixed.model, scope.fixed.block_size);
     writeln!(out, "{model}, {block_size} tokens a block{salts}; version {}", answer.version)?;
@@ -177,12 +181,23 @@ fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(
         out,
         "\n{:>20} {:>9} {:>9} {:>9} {:>9}  {:<10} {:>9} {:>7} {:>7} {:>7}",
-        "worker/rank", "gpu", "host", "disk", "external", "knowledge", "event age", "lag ms", "pending", "missing"
+        "worker/rank",
+        "gpu",
+        "host",
+        "disk",
+        "external",
+        "knowledge",
+        "event age",
+        "lag ms",
+        "pending",
+        "missing"
     )?;
     for rank in &answer.ranks {
         let name = format!("{}/{}", rank.worker_id, rank.dp_rank);
         let reach = match rank.reach_tokens {
-            Some(reach) => [reach.gpu, reach.host, reach.disk, reach.external].map(|tokens| tokens.to_string()),
+            Some(reach) => {
+                [reach.gpu, reach.host, reach.disk, reach.external].map(|tokens| tokens.to_string())
+            }
             None => ["?"; 4].map(str::to_owned),
         };
         let [gpu, host, disk, external] = reach;

@@ -121,7 +121,8 @@ impl Mirror {
     pub(crate) fn lose_frame(&mut self, publisher_id: Option<u64>) -> Applied {
         let mut applied = Applied::default();
         let times = self.times(None);
-        let Some((id, publisher)) = publisher_id.and_then(|id| Some((id, self.publishers.get_mut(&id)?))) else {
+        let Some((id, publisher)) = publisher_id.and_then(|id| Some((id, self.publishers.get_mut(&id)?)))
+        else {
             return applied;
         };
         publisher.unreadable += 1;

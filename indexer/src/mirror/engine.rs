@@ -109,7 +109,11 @@ impl RankStream {
 }
 
 /// Seconds since the Unix epoch as whole milliseconds; 0 for what is no such time.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, and NaN becomes 0")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and NaN becomes 0"
+)]
 fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64
 }

@@ -30,7 +30,9 @@ impl FromRequest<Service> for Body {
             {
                 Err(Problem::too_large("the body's bytes", None, limit))
             }
-            Err(rejection) => Err(Problem::malformed(format!("the body cannot be read: {}", rejection.status()))),
+            Err(rejection) => {
+                Err(Problem::malformed(format!("the body cannot be read: {}", rejection.status())))
+            }
         }
     }
 }

@@ -6,7 +6,8 @@ use axum::{
 };
 use kvtide_events::Hashing;
 use kvtide_radix::{
-    Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, Seed, SequenceHash, Stored, Tier, TokenBlocks,
+    Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, Seed, SequenceHash, Stored, Tier,
+    TokenBlocks,
 };
 use serde::{Deserialize, Serialize};
 
@@ -118,14 +119,13 @@ pub(super) async fn post(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Response>, Problem> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or(JSON);
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or(JSON);
     let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let applied = match media_type.as_str() {
         JSON => json_events(&service, &body)?,
         FRAME => raw_message(&service, &raw, Message::Frame(&body.0))?,
-        BATCH => {
-            raw_message(&service, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 })?
-        }
+        BATCH => raw_message(&service, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 })?,
         other => return Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
     if applied.refused > 0 && applied.events == 0 {
@@ -147,7 +147,9 @@ fn raw_message(service: &Service, raw: &Raw, message: Message<'_>) -> Result<App
 fn json_events(service: &Service, body: &Body) -> Result<Applied, Problem> {
     let request: Request = body.json()?;
     let Some(scope) = request.scope.to_scope() else {
-        return Err(Problem::impossible("expected scope.model and scope.block_size, since events create their scope"));
+        return Err(Problem::impossible(
+            "expected scope.model and scope.block_size, since events create their scope",
+        ));
     };
     if request.events.len() > service.limits.events {
         let (got, limit) = (request.events.len() as u64, service.limits.events as u64);
@@ -229,7 +231,9 @@ fn stored_blocks(
             let expected = hashing.tokens(hashes.len());
             if tokens.len() != expected {
                 let (blocks, got) = (hashes.len(), tokens.len());
-                return Err(Problem::impossible(format!("{blocks} blocks need {expected} token ids, got {got}")));
+                return Err(Problem::impossible(format!(
+                    "{blocks} blocks need {expected} token ids, got {got}"
+                )));
             }
             Ok(Blocks::Tokens(TokenBlocks {
                 names: names(hashes),
@@ -239,8 +243,8 @@ fn stored_blocks(
                 media: Vec::new(),
             }))
         }
-        (Some(_), _, _) | (None, None, _) => {
-            Err(Problem::impossible("expected a store's blocks, or its sequence_hashes with or without token_ids"))
-        }
+        (Some(_), _, _) | (None, None, _) => Err(Problem::impossible(
+            "expected a store's blocks, or its sequence_hashes with or without token_ids",
+        )),
     }
 }

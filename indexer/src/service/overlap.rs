@@ -45,11 +45,13 @@ impl Request {
             (Some(_), Some(_)) => {
                 return Err(Problem::impossible("got token_ids and block_hashes, expected one of them"));
             }
-            (None, None) => return Err(Problem::impossible("expected token_ids or block_hashes, got neither")),
+            (None, None) => {
+                return Err(Problem::impossible("expected token_ids or block_hashes, got neither"));
+            }
         };
-        let ranks = self.ranks.map(|ranks| {
-            ranks.into_iter().map(|(worker_id, dp_rank)| Rank { worker_id, dp_rank }).collect()
-        });
+        let ranks = self
+            .ranks
+            .map(|ranks| ranks.into_iter().map(|(worker_id, dp_rank)| Rank { worker_id, dp_rank }).collect());
         Ok(Query {
             scope: self.scope,
             prompt,

@@ -39,7 +39,9 @@ impl Problem {
     pub(super) fn media_type(got: &str, expected: &[&str]) -> Problem {
         let kind = "unsupported-media-type";
         let detail = format!("a body of type {got}; expected {}", expected.join(" or "));
-        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, kind, detail).with("got", got).with("expected", expected)
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, kind, detail)
+            .with("got", got)
+            .with("expected", expected)
     }
 
     pub(super) fn malformed(detail: impl Into<String>) -> Problem {
@@ -87,7 +89,11 @@ impl From<serde_json::Error> for Problem {
             }
         };
         let detail = format!("{what} (line {line}, column {column})");
-        if text.starts_with("invalid value") { Problem::impossible(detail) } else { Problem::malformed(detail) }
+        if text.starts_with("invalid value") {
+            Problem::impossible(detail)
+        } else {
+            Problem::malformed(detail)
+        }
     }
 }
 
@@ -105,7 +111,9 @@ impl From<QueryError> for Problem {
                     .with("fitting_scopes", fitting)
                     .with("differences", differences)
             }
-            QueryError::TooManyTokens { got, limit } => Problem::too_large("the prompt's tokens", Some(got), limit),
+            QueryError::TooManyTokens { got, limit } => {
+                Problem::too_large("the prompt's tokens", Some(got), limit)
+            }
         }
     }
 }
@@ -134,7 +142,9 @@ impl From<ApplyError> for Problem {
         match error {
             ApplyError::Undecodable { .. } => Problem::new(StatusCode::BAD_REQUEST, "undecodable", detail),
             ApplyError::OtherFormat { expected, got, .. } => {
-                Problem::new(StatusCode::CONFLICT, "other-format", detail).with("got", got).with("expected", expected)
+                Problem::new(StatusCode::CONFLICT, "other-format", detail)
+                    .with("got", got)
+                    .with("expected", expected)
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Dynamo's publishers, played by the test: frames as its own crate encodes them, on a real bus.
 
 use dynamo_kv_router::protocols::RouterEvent;
-use kvtide_radix::{Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, SequenceHash, Stored, Tier};
+use kvtide_radix::{
+    Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, SequenceHash, Stored, Tier,
+};
 use serde_json::Value;
 
 pub(crate) const SUBJECT: &str = "namespace.dynamo.component.backend.endpoint.generate.kv-events";
@@ -20,9 +22,11 @@ impl Frame {
         let payload = rmp_serde::to_vec_named(&self.events).unwrap();
         let mut frame = Vec::new();
         write_map_len(&mut frame, 5).unwrap();
-        for (name, number) in
-            [("publisher_id", self.publisher_id), ("sequence", self.sequence), ("published_at", self.published_at)]
-        {
+        for (name, number) in [
+            ("publisher_id", self.publisher_id),
+            ("sequence", self.sequence),
+            ("published_at", self.published_at),
+        ] {
             write_str(&mut frame, name).unwrap();
             write_uint(&mut frame, number).unwrap();
         }
@@ -37,7 +41,8 @@ impl Frame {
 /// What a router event means, read from its JSON and not by the decoder under test. None: to be passed over.
 pub(crate) fn meaning(event: &Value) -> (Rank, Option<Event>) {
     let number = |value: &Value| value.as_u64().unwrap();
-    let names = |list: &Value| list.as_array().unwrap().iter().map(|hash| SequenceHash(number(hash))).collect();
+    let names =
+        |list: &Value| list.as_array().unwrap().iter().map(|hash| SequenceHash(number(hash))).collect();
     let rank = Rank {
         worker_id: number(&event["worker_id"]),
         dp_rank: u32::try_from(number(&event["event"]["dp_rank"])).unwrap(),

@@ -41,7 +41,8 @@ impl Model {
     ) -> u32 {
         let upto = |index: usize, group: Group| {
             Tier::ALL.into_iter().take_while(|&faster| faster <= tier).any(|tier| {
-                let chunk = if tier == Tier::Host { state.settings.host_chunk_blocks.max(1) as usize } else { 1 };
+                let chunk =
+                    if tier == Tier::Host { state.settings.host_chunk_blocks.max(1) as usize } else { 1 };
                 let start = index / chunk * chunk;
                 (start..start + chunk).all(|index| held(index, tier, group))
             })

@@ -82,7 +82,8 @@ impl Fleet {
             without_freshness: true,
             ..Query::default()
         };
-        let best = self.indexer.overlap(&query)?.ranks.first().map(|answer| (answer.rank(), answer.reach_tokens));
+        let best =
+            self.indexer.overlap(&query)?.ranks.first().map(|answer| (answer.rank(), answer.reach_tokens));
         // Now and then the best worker is busy.
         let worker = match best {
             Some((rank, Some(reach))) if reach.gpu > SYSTEM_TOKENS && self.random.random_ratio(9, 10) => {
@@ -132,7 +133,11 @@ impl Worker {
         if moved.is_empty() {
             return;
         }
-        events.push(Event::Stored(Stored { layer: host, parent: None, blocks: Blocks::Named(moved.clone()) }));
+        events.push(Event::Stored(Stored {
+            layer: host,
+            parent: None,
+            blocks: Blocks::Named(moved.clone()),
+        }));
         self.stamps += moved.len() as u64;
         for (age, &name) in moved.iter().rev().enumerate() {
             self.host.touch(name, self.stamps - age as u64);

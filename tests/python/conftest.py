@@ -1,0 +1,148 @@
+"""A nats-server and a kvtide of each test's own, on free ports, stopped with it."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PATIENCE_S = 20
+BLOCK_SIZE = 4
+
+
+def wait_for(what, poll):
+    """Polls until something true comes back."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if found := poll():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not within {PATIENCE_S} s")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def can_connect(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Process:
+    """A child that is ended with the test."""
+
+    def __init__(self, *command, **options):
+        self.child = subprocess.Popen(command, text=True, **options)
+
+    def stop(self):
+        self.child.kill()
+        self.child.wait()
+
+
+class Kvtide(Process):
+    def __init__(self, nats_url):
+        binary = os.environ.get("KVTIDE_BIN", HERE.parents[1] / "target" / "debug" / "kvtide")
+        stream = ["--nats", nats_url, "--model", "m", "--block-size", str(BLOCK_SIZE)]
+        super().__init__(binary, "serve", "--listen", "127.0.0.1:0", *stream, stderr=subprocess.PIPE)
+        self.log = []
+        threading.Thread(target=lambda: self.log.extend(self.child.stderr), daemon=True).start()
+        self.url = self._log_line(r"listening on (\S+)")[1]
+        self._log_line("connected to NATS")
+        # The subscription is sent right behind the connection; core NATS keeps nothing for late subscribers.
+        time.sleep(0.3)
+
+    def _log_line(self, pattern):
+        return wait_for(f"a line with {pattern!r}", lambda: re.search(pattern, "".join(self.log)))
+
+    def ask(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+            return json.load(response)
+
+    def workers(self):
+        return {(w["worker_id"], w["dp_rank"]): w for w in self.ask("/v1/workers")["workers"]}
+
+    def wait_for_event(self, rank, event_id, generation=1):
+        """Waits until an event of a rank's life is visible."""
+
+        def visible():
+            fresh = self.workers().get(rank, {}).get("freshness", {})
+            return (fresh.get("generation"), fresh.get("last_event_id")) == (generation, event_id)
+
+        wait_for(f"event {event_id} of {rank}", visible)
+
+    def reach(self, tokens, rank, **salts):
+        """Leading tokens of a prompt on a rank's GPU."""
+        answer = self.ask("/v1/overlap", {"scope": {"model": "m", **salts}, "token_ids": tokens})
+        found = {(r["worker_id"], r["dp_rank"]): r for r in answer["ranks"]}
+        return found[rank]["reach_tokens"]["gpu"]
+
+
+class Publisher(Process):
+    def __init__(self, nats_url, worker_id, dp_rank=0):
+        environment = {**os.environ, "NATS_SERVER": nats_url, "DYN_EVENT_PLANE": "nats"}
+        arguments = [worker_id, dp_rank, BLOCK_SIZE]
+        command = [sys.executable, HERE / "publisher.py", *map(str, arguments)]
+        super().__init__(*command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._expect("ready")
+
+    def _expect(self, word):
+        assert self.child.stdout.readline().strip() == word
+
+    def _order(self, **order):
+        self.child.stdin.write(json.dumps(order) + "\n")
+        self.child.stdin.flush()
+        self._expect("taken")
+
+    def stored(self, tokens, names, parent=None, **salts):
+        sizes = [BLOCK_SIZE] * len(names)
+        arguments = {"token_ids": tokens, "num_block_tokens": sizes, "block_hashes": names, "parent_hash": parent}
+        self._order(stored={**arguments, **salts})
+
+    def removed(self, names):
+        self._order(removed=names)
+
+
+@pytest.fixture
+def nats_url():
+    program = shutil.which("nats-server", path=os.environ["PATH"] + ":/usr/sbin")
+    assert program, "nats-server is missing; `make test` installs it"
+    port = free_port()
+    server = Process(program, "--addr", "127.0.0.1", "--port", str(port), stderr=subprocess.DEVNULL)
+    wait_for("a nats-server that listens", lambda: can_connect(port))
+    yield f"nats://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def kvtide(nats_url):
+    process = Kvtide(nats_url)
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def publish(nats_url):
+    """Starts publishers, which end with the test."""
+    started = []
+
+    def start(worker_id, dp_rank=0):
+        started.append(Publisher(nats_url, worker_id, dp_rank))
+        return started[-1]
+
+    yield start
+    for publisher in started:
+        publisher.stop()
