@@ -45,6 +45,8 @@ pub struct StreamConfig {
     pub name: Option<String>,
     /// A NATS subject of Dynamo frames; `*` stands for one part, `>` for the rest.
     pub subject: Option<String>,
+    /// The address of an engine's own publisher, as tcp://HOST:PORT.
+    pub zmq: Option<String>,
     /// The worker of an engine's own publisher, whose batches do not name it.
     pub worker_id: Option<u64>,
     /// The data-parallel rank, if the batches' own is not to count.
@@ -192,6 +194,7 @@ impl StreamConfig {
 
     fn refuse_engine_settings(&self) -> Result<(), ConfigError> {
         let given = [
+            ("zmq", self.zmq.is_some()),
             ("dp_rank", self.dp_rank.is_some()),
             ("copies", self.copies.is_some()),
             ("host_chunk_blocks", self.host_chunk_blocks.is_some()),

@@ -1,5 +1,96 @@
 //! Feeds: what brings events to an indexer from elsewhere.
 
 mod nats;
+mod zmq;
 
-pub use nats::{NatsError, NatsFeed};
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::{BoundStream, Indexer};
+
+/// How long a stop waits for what is already on its way here.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Subscriptions that feed an indexer until they are stopped.
+pub struct Feeds {
+    indexer: Arc<Indexer>,
+    tasks: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+/// Why a source cannot be followed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The bus's address is none, or the server refuses.
+    #[error("cannot connect to {url}: {error}")]
+    Connect {
+        /// The server's address, without credentials.
+        url: String,
+        /// What the client says.
+        error: async_nats::ConnectError,
+    },
+    /// The bus refuses a subscription.
+    #[error("cannot subscribe to {subject}: {error}")]
+    Subscribe {
+        /// The subject.
+        subject: String,
+        /// What the client says.
+        error: async_nats::SubscribeError,
+    },
+    /// An engine's address that is none.
+    #[error("expected an endpoint as tcp://HOST:PORT, got {endpoint}")]
+    Endpoint {
+        /// The address.
+        endpoint: String,
+    },
+}
+
+impl Feeds {
+    /// Feeds for an indexer; none yet.
+    #[must_use]
+    pub fn new(indexer: Arc<Indexer>) -> Feeds {
+        Feeds { indexer, tasks: JoinSet::new(), stop: CancellationToken::new() }
+    }
+
+    /// Follows Dynamo's event plane: each subject feeds its stream. Returns at once, whether or not the server is
+    /// there yet; the client connects, and connects again, by itself.
+    ///
+    /// # Errors
+    /// [`FeedError`] for an address or a subject that cannot be used at all.
+    pub async fn follow_nats(
+        &mut self,
+        url: &str,
+        subjects: Vec<(String, Arc<BoundStream>)>,
+    ) -> Result<(), FeedError> {
+        let client = nats::connect(url).await?;
+        for (subject, stream) in subjects {
+            let subscriber = nats::subscribe(&client, &subject).await?;
+            let (indexer, client, stop) = (Arc::clone(&self.indexer), client.clone(), self.stop.clone());
+            self.tasks.spawn(async move { nats::run(&indexer, client, subscriber, &stream, stop).await });
+        }
+        Ok(())
+    }
+
+    /// Follows an engine's own publisher. Returns at once, whether or not the engine is there yet.
+    ///
+    /// # Errors
+    /// [`FeedError::Endpoint`].
+    pub fn follow_zmq(&mut self, endpoint: &str, stream: Arc<BoundStream>) -> Result<(), FeedError> {
+        let endpoint = zmq::endpoint(endpoint)?;
+        let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
+        self.tasks.spawn(async move { zmq::run(&indexer, &endpoint, &stream, stop).await });
+        Ok(())
+    }
+
+    /// Takes no new messages, applies those that are here already, and ends.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let drained = tokio::time::timeout(DRAIN, async { while self.tasks.join_next().await.is_some() {} });
+        if drained.await.is_err() {
+            warn!("gave up draining subscriptions after {DRAIN:?}");
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! A real nats-server, frames of Dynamo's own making, and the answers over HTTP held against the reference model.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
+
 mod bus;
 
 use std::{collections::BTreeMap, path::Path};

@@ -6,7 +6,7 @@ use clap::Args;
 use kvtide::{
     BoundStream, Clock, Indexer, Limits,
     config::{Config, ConfigError, NatsConfig, StreamConfig},
-    feed::NatsFeed,
+    feed::Feeds,
     service::{Service, ServiceLimits},
     telemetry,
 };
@@ -102,40 +102,51 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Err("--nats needs a stream: --model and --block-size, or a [[stream]] in --config".into());
     }
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
-    let mut subjects = Vec::new();
+    let (mut subjects, mut engines) = (Vec::new(), Vec::new());
     for stream in &config.streams {
         let bound = indexer.bind(stream.stream()?)?;
-        if let Some(subject) = &stream.subject {
-            subjects.push((subject.clone(), bound));
+        match (&stream.subject, &stream.zmq) {
+            (Some(subject), _) => subjects.push((subject.clone(), bound)),
+            (None, Some(endpoint)) => engines.push((endpoint.clone(), bound)),
+            // Its batches are handed in over HTTP.
+            (None, None) => {}
         }
     }
     let listen = match config.server.listen {
         Some(listen) => listen,
         None => LISTEN.parse()?,
     };
-    Runtime::new()?.block_on(serve(&indexer, listen, config.nats.as_ref(), subjects))?;
+    Runtime::new()?.block_on(async {
+        let feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
+        serve_until(&indexer, listen, stopped()?).await?;
+        feeds.stop().await;
+        info!("stopped");
+        Ok::<(), Failure>(())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(
+/// A stream and where its messages come from: a subject or an endpoint.
+type Source = (String, Arc<BoundStream>);
+
+async fn follow(
     indexer: &Arc<Indexer>,
-    listen: SocketAddr,
     nats: Option<&NatsConfig>,
-    subjects: Vec<(String, Arc<BoundStream>)>,
-) -> Result<(), Failure> {
-    let feed = match (nats, subjects.first()) {
-        (Some(nats), Some(_)) => Some(NatsFeed::follow(indexer, &nats.url, subjects).await?),
+    subjects: Vec<Source>,
+    engines: Vec<Source>,
+) -> Result<Feeds, Failure> {
+    let mut feeds = Feeds::new(Arc::clone(indexer));
+    match (nats, subjects.first()) {
+        (Some(nats), Some(_)) => feeds.follow_nats(&nats.url, subjects).await?,
         (None, Some((_, stream))) => {
             return Err(ConfigError::NoBus { name: stream.stream().name.clone() }.into());
         }
-        (_, None) => None,
-    };
-    serve_until(indexer, listen, stopped()?).await?;
-    if let Some(feed) = feed {
-        feed.stop().await;
+        (_, None) => {}
     }
-    info!("stopped");
-    Ok(())
+    for (endpoint, stream) in engines {
+        feeds.follow_zmq(&endpoint, stream)?;
+    }
+    Ok(feeds)
 }
 
 /// Serves until `stop` is ready.

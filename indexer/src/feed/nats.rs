@@ -2,93 +2,38 @@
 //!
 //! Core NATS has no acknowledgement. What a connection loses is seen by the frames' own numbers.
 
-use std::{sync::Arc, time::Duration};
-
 use async_nats::{Client, ConnectOptions, Event, Subscriber};
 use futures_util::StreamExt;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::FeedError;
 use crate::{BoundStream, Indexer, Message};
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
 const QUEUE_MESSAGES: usize = 65_536;
 /// Messages decoded before the first of them is applied, so that what waits is known as pending.
 const DECODED_AHEAD: usize = 256;
-/// How long a stop waits for what the server has already routed here.
-const DRAIN: Duration = Duration::from_secs(5);
 
-/// Subscriptions that feed an indexer until they are stopped.
-pub struct NatsFeed {
-    tasks: JoinSet<()>,
-    stop: CancellationToken,
+pub(super) async fn connect(url: &str) -> Result<Client, FeedError> {
+    ConnectOptions::new()
+        .name("kvtide")
+        .retry_on_initial_connect()
+        .subscription_capacity(QUEUE_MESSAGES)
+        .event_callback(|event| async move { report(&event) })
+        .connect(url)
+        .await
+        .map_err(|error| FeedError::Connect { url: without_credentials(url), error })
 }
 
-/// Why a bus cannot be followed.
-#[derive(Debug, thiserror::Error)]
-pub enum NatsError {
-    /// The address is none, or the server refuses.
-    #[error("cannot connect to {url}: {error}")]
-    Connect {
-        /// The server's address, without credentials.
-        url: String,
-        /// What the client says.
-        error: async_nats::ConnectError,
-    },
-    /// The server refuses a subscription.
-    #[error("cannot subscribe to {subject}: {error}")]
-    Subscribe {
-        /// The subject.
-        subject: String,
-        /// What the client says.
-        error: async_nats::SubscribeError,
-    },
+pub(super) async fn subscribe(client: &Client, subject: &str) -> Result<Subscriber, FeedError> {
+    let subscriber = client.subscribe(subject.to_owned()).await;
+    let subscriber = subscriber.map_err(|error| FeedError::Subscribe { subject: subject.to_owned(), error })?;
+    info!(subject, "following");
+    Ok(subscriber)
 }
 
-impl NatsFeed {
-    /// Follows `subjects`, each feeding its stream. Returns at once, whether or not the server is there yet; the
-    /// client connects, and connects again, by itself.
-    ///
-    /// # Errors
-    /// [`NatsError`] for an address or a subject that cannot be used at all.
-    pub async fn follow(
-        indexer: &Arc<Indexer>,
-        url: &str,
-        subjects: Vec<(String, Arc<BoundStream>)>,
-    ) -> Result<NatsFeed, NatsError> {
-        let client = ConnectOptions::new()
-            .name("kvtide")
-            .retry_on_initial_connect()
-            .subscription_capacity(QUEUE_MESSAGES)
-            .event_callback(|event| async move { report(&event) })
-            .connect(url)
-            .await
-            .map_err(|error| NatsError::Connect { url: without_credentials(url), error })?;
-        let mut feed = NatsFeed { tasks: JoinSet::new(), stop: CancellationToken::new() };
-        for (subject, stream) in subjects {
-            let subscriber = client
-                .subscribe(subject.clone())
-                .await
-                .map_err(|error| NatsError::Subscribe { subject: subject.clone(), error })?;
-            info!(subject, stream = stream.stream().name, "following");
-            let (indexer, client, stop) = (Arc::clone(indexer), client.clone(), feed.stop.clone());
-            feed.tasks.spawn(async move { run(&indexer, client, subscriber, &stream, stop).await });
-        }
-        Ok(feed)
-    }
-
-    /// Takes no new messages, applies those that are here already, and ends.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        let drained = tokio::time::timeout(DRAIN, async { while self.tasks.join_next().await.is_some() {} });
-        if drained.await.is_err() {
-            warn!("gave up draining subscriptions after {DRAIN:?}");
-        }
-    }
-}
-
-async fn run(
+pub(super) async fn run(
     indexer: &Indexer,
     client: Client,
     mut subscriber: Subscriber,
