@@ -1,0 +1,45 @@
+# Two commands: `make demo` and `make test`. Everything else is a part of them.
+
+CARGO ?= cargo
+PYTHON ?= python3
+VENV := .venv
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: demo test shape lint rust docs python tools clean
+
+# Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
+demo:
+	$(CARGO) run --release --locked -p kvtide -- demo
+
+# Installs what is missing, then runs everything.
+test: shape lint rust docs python
+
+shape:
+	.ci/shape
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+rust: tools
+	$(CARGO) nextest run --workspace --locked
+	$(CARGO) test --workspace --doc --locked
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+python: tools $(VENV)/ready
+	$(CARGO) build --locked -p kvtide
+	$(VENV)/bin/python -m pytest -q tests/python
+
+tools:
+	.ci/tools
+
+$(VENV)/ready: tests/python/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --requirement $<
+	touch $@
+
+clean:
+	$(CARGO) clean
+	rm -rf $(VENV)
