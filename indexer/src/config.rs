@@ -1,6 +1,10 @@
 //! The configuration file: where to listen, which bus to follow, and the streams with their scopes.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    path::Path,
+};
 
 use kvtide_radix::{Copies, Group, Window};
 use serde::Deserialize;
@@ -70,7 +74,7 @@ pub struct StreamConfig {
     pub copies: Option<CopiesConfig>,
     /// The engine looks host blocks up in chunks of this many.
     pub host_chunk_blocks: Option<u32>,
-    /// Windows in tokens, by group.
+    /// Windows in tokens, by group, 1 to 15.
     #[serde(default)]
     pub window_tokens: BTreeMap<String, u32>,
     /// Names of adapters that the engine announces by number.
@@ -135,6 +139,25 @@ pub enum ConfigError {
         /// The setting.
         field: &'static str,
     },
+    /// A subject that is none.
+    #[error("stream {name}: the subject is {got:?}, expected words by dots, without spaces")]
+    Subject {
+        /// The stream.
+        name: String,
+        /// What it says.
+        got: String,
+    },
+    /// Two streams of one name.
+    #[error("stream {name}: another stream has that name already; expected a name of its own")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// A bus, and nothing to follow on it.
+    #[error(
+        "NATS is given, but nothing to follow there; expected --model and --block-size, or a [[stream]] with a subject"
+    )]
+    NoSubject,
     /// Streams with a subject, and no bus.
     #[error("stream {name} has a subject, but there is no [nats] url and no --nats")]
     NoBus {
@@ -155,6 +178,29 @@ impl Config {
         toml::from_str(&text)
             .map_err(|source| ConfigError::Malformed { path: shown, source: Box::new(source) })
     }
+
+    /// The streams to be bound, each beside what is configured of it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where settings contradict each other.
+    pub fn streams(&self) -> Result<Vec<(&StreamConfig, Stream)>, ConfigError> {
+        let mut names = BTreeSet::new();
+        let mut streams = Vec::new();
+        for config in &self.streams {
+            let stream = config.stream()?;
+            if !names.insert(config.name()) {
+                return Err(ConfigError::SameName { name: stream.name });
+            }
+            if config.subject.is_some() && self.nats.is_none() {
+                return Err(ConfigError::NoBus { name: stream.name });
+            }
+            streams.push((config, stream));
+        }
+        if self.nats.is_some() && self.streams.iter().all(|config| config.subject.is_none()) {
+            return Err(ConfigError::NoSubject);
+        }
+        Ok(streams)
+    }
 }
 
 impl StreamConfig {
@@ -173,7 +219,11 @@ impl StreamConfig {
     pub fn stream(&self) -> Result<Stream, ConfigError> {
         let name = self.name();
         let format = match (&self.subject, self.worker_id) {
-            (Some(_), None) => {
+            (Some(subject), None) => {
+                // A space would end the subject on the wire, and what follows be read as something else.
+                if subject.is_empty() || subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
+                    return Err(ConfigError::Subject { name, got: subject.clone() });
+                }
                 self.refuse_engine_settings()?;
                 Format::Dynamo
             }
@@ -215,8 +265,9 @@ impl StreamConfig {
             expected,
         };
         let windows = self.window_tokens.iter().map(|(group, &tokens)| {
-            let index = group.parse().ok().and_then(Group::new);
-            let index = index.ok_or_else(|| key("window_tokens", group, "a group's index, 0 to 15"))?;
+            let index = group.parse().ok().and_then(Group::new).filter(|&index| index != Group::FULL);
+            let index =
+                index.ok_or_else(|| key("window_tokens", group, "a further group's index, 1 to 15"))?;
             Ok(Window { group: index, tokens })
         });
         let adapters = self.adapters.iter().map(|(number, name)| {

@@ -1,6 +1,7 @@
 //! Feeds: what brings events to an indexer from elsewhere.
 
 mod nats;
+mod refusals;
 mod zmq;
 
 use std::{sync::Arc, time::Duration};
@@ -13,6 +14,9 @@ use crate::{BoundStream, Indexer};
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// Between one look at frames that wait and the next.
+const TICK: Duration = Duration::from_millis(50);
 
 /// Subscriptions that feed an indexer until they are stopped.
 pub struct Feeds {
@@ -49,10 +53,21 @@ pub enum FeedError {
 }
 
 impl Feeds {
-    /// Feeds for an indexer; none yet.
+    /// Feeds for an indexer; none yet, but its [`tick`](Indexer::tick).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(indexer: Arc<Indexer>) -> Feeds {
-        Feeds { indexer, tasks: JoinSet::new(), stop: CancellationToken::new() }
+        let mut feeds = Feeds { indexer, tasks: JoinSet::new(), stop: CancellationToken::new() };
+        let (indexer, stop) = (Arc::clone(&feeds.indexer), feeds.stop.clone());
+        feeds.tasks.spawn(async move {
+            let mut ticks = tokio::time::interval(TICK);
+            while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+                indexer.tick();
+            }
+        });
+        feeds
     }
 
     /// Follows Dynamo's event plane: each subject feeds its stream. Returns at once, whether or not the server is

@@ -1,5 +1,7 @@
 //! The index of a whole fleet: streams bound to scopes, each scope mirrored by itself.
 
+mod received;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -9,17 +11,20 @@ use std::{
     time::Instant,
 };
 
-use kvtide_events::{Batch, DecodeError, Engine, Frame, Hashing};
+use kvtide_events::{DecodeError, Hashing};
 use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
     Answer, Applied, Clock, Limits, Query, QueryError, Scope, ScopeQuery,
     mirror::Mirror,
+    pending::Pending,
     query::Moment,
     stream::{Format, Stream},
     telemetry,
 };
+
+pub use received::{Message, Received};
 
 /// Knows, for every worker of a fleet, what it holds.
 ///
@@ -40,7 +45,7 @@ struct ScopeIndex {
     reader: Reader,
     mirror: Mutex<Mirror>,
     /// Events received and not yet visible.
-    pending: Mutex<HashMap<Rank, u64>>,
+    pending: Arc<Pending>,
 }
 
 /// A stream that belongs to an indexer. Hand its messages to [`Indexer::apply`].
@@ -57,39 +62,6 @@ impl BoundStream {
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
-}
-
-/// A message of a stream.
-#[derive(Clone, Copy, Debug)]
-pub enum Message<'a> {
-    /// A frame of Dynamo's event plane.
-    Frame(&'a [u8]),
-    /// A batch of an engine's publisher, with its number if it came with one.
-    Batch {
-        /// The number.
-        sequence: Option<u64>,
-        /// The batch.
-        payload: &'a [u8],
-    },
-}
-
-/// A message that is decoded but not yet applied. Its events count as pending.
-pub struct Received<'a> {
-    stream: &'a BoundStream,
-    content: Result<Decoded, (DecodeError, Lost)>,
-    pending: Vec<(Rank, u64)>,
-}
-
-enum Decoded {
-    Frame(Frame),
-    Batch { sequence: Option<u64>, batch: Batch },
-}
-
-/// What is lost with a message that does not decode.
-#[derive(Clone, Copy)]
-enum Lost {
-    Frame { publisher_id: Option<u64> },
-    Batch { sequence: Option<u64> },
 }
 
 /// Why a message was not applied.
@@ -230,15 +202,27 @@ impl Indexer {
         self.streams.read().len()
     }
 
-    /// The stream by which a program hands in events of a scope itself. Bound when it is first asked for.
+    /// How a scope's prompts are cut and hashed. One that is not known would be created plain.
+    ///
+    /// # Errors
+    /// [`BindError::NoBlockSize`].
+    pub fn hashing(&self, scope: &Scope) -> Result<Hashing, BindError> {
+        let Scope { block_size, .. } = *scope;
+        if block_size == 0 {
+            return Err(BindError::NoBlockSize { name: direct_name(scope) });
+        }
+        let known = self.scopes.read().get(scope).map(|known| known.hashing);
+        Ok(known.unwrap_or(Hashing { block_size, eagle: false }))
+    }
+
+    /// The stream by which a program hands in events of a scope itself. Bound when it is first asked for, and with
+    /// it the scope.
     ///
     /// # Errors
     /// As [`Indexer::bind`].
     pub fn direct(&self, scope: &Scope) -> Result<Arc<BoundStream>, BindError> {
-        let known = self.scopes.read().get(scope).map(|known| known.hashing.eagle);
-        let name = format!("direct/{}", serde_json::json!(scope));
-        let (scope, eagle) = (scope.clone(), known.unwrap_or(false));
-        self.bind(Stream { name, scope, eagle, format: Format::Direct })
+        let eagle = self.hashing(scope)?.eagle;
+        self.bind(Stream { name: direct_name(scope), scope: scope.clone(), eagle, format: Format::Direct })
     }
 
     fn scope(&self, stream: &Stream) -> Result<Arc<ScopeIndex>, BindError> {
@@ -264,7 +248,7 @@ impl Indexer {
             hashing: Hashing { block_size: scope.block_size, eagle: *eagle },
             reader,
             mirror: Mutex::new(Mirror::new(writer, self.clock.clone())),
-            pending: Mutex::default(),
+            pending: Arc::default(),
         });
         scopes.insert(scope.clone(), Arc::clone(&created));
         Ok(created)
@@ -287,30 +271,21 @@ impl Indexer {
         stream: &'a BoundStream,
         message: Message<'_>,
     ) -> Result<Received<'a>, ApplyError> {
-        let content = match (message, &stream.stream.format) {
-            (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
-                Ok(frame) => Ok(Decoded::Frame(frame)),
-                Err(error) => Err((error, Lost::Frame { publisher_id: Frame::publisher_of(bytes) })),
-            },
-            (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
-                let engine: Engine = engine.engine(stream.stream.scope.block_size);
-                match engine.decode(payload) {
-                    Ok(batch) => Ok(Decoded::Batch { sequence, batch }),
-                    Err(error) => Err((error, Lost::Batch { sequence })),
+        Received::decode(stream, message)
+    }
+
+    /// Gives up on frames that others have waited for long enough: what is missing is lost, and what has waited is
+    /// applied. [`Feeds`](crate::feed::Feeds) call this; without them, call it every 50 ms or so.
+    pub fn tick(&self) {
+        let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
+        for scope in scopes {
+            let applied = scope.mirror.lock().apply_due();
+            for (source, applied) in applied {
+                if let Some(stream) = self.streams.read().values().find(|stream| stream.source == source) {
+                    telemetry::count_message(stream, &applied);
                 }
             }
-            (message, format) => {
-                let (stream, expected) = (stream.stream.name.clone(), format.describe());
-                return Err(ApplyError::OtherFormat { stream, expected, got: message.describe() });
-            }
-        };
-        let pending = content.as_ref().map_or_else(|_| Vec::new(), |content| content.events(&stream.stream));
-        let mut all = stream.scope.pending.lock();
-        for &(rank, events) in &pending {
-            *all.entry(rank).or_insert(0) += events;
         }
-        drop(all);
-        Ok(Received { stream, content, pending })
     }
 
     /// Applies events of one rank that a program hands in, as one version. See [`Indexer::direct`].
@@ -331,9 +306,8 @@ impl Indexer {
             Format::Direct => {
                 let applied =
                     stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events);
-                let applied = Ok(applied);
                 telemetry::count_message(stream, &applied);
-                applied
+                Ok(applied)
             }
             format @ (Format::Dynamo | Format::Engine(_)) => Err(ApplyError::OtherFormat {
                 stream: stream.stream.name.clone(),
@@ -360,7 +334,7 @@ impl Indexer {
         if got > limit {
             return Err(QueryError::TooManyTokens { got, limit });
         }
-        let pending = scope.pending.lock().clone();
+        let pending = scope.pending.counts();
         let mut answer = query.answer(&Moment {
             scope: &scope.scope,
             hashing: scope.hashing,
@@ -400,89 +374,14 @@ impl Indexer {
                 version: view.version(),
                 size: view.size(),
                 ranks: view.ranks().collect(),
-                pending: index.pending.lock().clone(),
+                pending: index.pending.counts(),
             }
         };
         scopes.into_iter().map(state).collect()
     }
 }
 
-impl Received<'_> {
-    /// Applies the message, as one version.
-    ///
-    /// # Errors
-    /// [`ApplyError::Undecodable`].
-    pub fn commit(self) -> Result<Applied, ApplyError> {
-        let applied = self.apply();
-        telemetry::count_message(self.stream, &applied);
-        applied
-    }
-
-    fn apply(&self) -> Result<Applied, ApplyError> {
-        let mut mirror = self.stream.scope.mirror.lock();
-        let source = self.stream.source;
-        let engine = match &self.stream.stream.format {
-            Format::Engine(engine) => Some(engine),
-            Format::Dynamo | Format::Direct => None,
-        };
-        match (&self.content, engine) {
-            (Ok(Decoded::Frame(frame)), _) => Ok(mirror.apply_frame(source, frame)),
-            (Ok(Decoded::Batch { sequence, batch }), Some(engine)) => {
-                Ok(mirror.apply_batch(source, engine, *sequence, batch))
-            }
-            (Ok(Decoded::Batch { .. }), None) => Ok(Applied::default()),
-            (Err((error, lost)), _) => {
-                match *lost {
-                    Lost::Frame { publisher_id } => mirror.lose_frame(publisher_id),
-                    Lost::Batch { sequence } => mirror.lose_batch(source, sequence),
-                };
-                Err(ApplyError::Undecodable { stream: self.stream.stream.name.clone(), error: error.clone() })
-            }
-        }
-    }
-}
-
-impl Drop for Received<'_> {
-    fn drop(&mut self) {
-        let mut all = self.stream.scope.pending.lock();
-        for (rank, events) in &self.pending {
-            if let Some(pending) = all.get_mut(rank) {
-                *pending -= events;
-                if *pending == 0 {
-                    all.remove(rank);
-                }
-            }
-        }
-    }
-}
-
-impl Decoded {
-    /// How many events it has for which rank.
-    fn events(&self, stream: &Stream) -> Vec<(Rank, u64)> {
-        let mut counts: Vec<(Rank, u64)> = Vec::new();
-        match (self, &stream.format) {
-            (Decoded::Frame(frame), _) => {
-                for event in &frame.events {
-                    match counts.iter_mut().find(|(rank, _)| *rank == event.rank) {
-                        Some((_, count)) => *count += 1,
-                        None => counts.push((event.rank, 1)),
-                    }
-                }
-            }
-            (Decoded::Batch { batch, .. }, Format::Engine(engine)) => {
-                counts.push((engine.rank(batch), batch.events.len() as u64));
-            }
-            (Decoded::Batch { .. }, Format::Dynamo | Format::Direct) => {}
-        }
-        counts
-    }
-}
-
-impl Message<'_> {
-    fn describe(self) -> &'static str {
-        match self {
-            Message::Frame(_) => "Dynamo frames",
-            Message::Batch { .. } => "engine batches",
-        }
-    }
+/// The name of the stream by which events of a scope are handed in.
+fn direct_name(scope: &Scope) -> String {
+    format!("direct/{}", serde_json::json!(scope))
 }

@@ -3,16 +3,19 @@
 //! What a message does is decided in three steps: whose it is and whether it continues ([`dynamo`], [`engine`],
 //! [`direct`]), what that makes of the rank ([`rank`]), and what the tree makes of its events.
 
+mod claims;
 mod direct;
 mod dynamo;
+mod early;
 mod engine;
 mod rank;
 
 use std::collections::{HashMap, hash_map::Entry};
 
-use kvtide_radix::{Outcome, Rank, RankSettings, Update, Writer};
+use kvtide_radix::{Outcome, Rank, RankSettings, RanksFull, Update, Writer};
 
 use crate::clock::Clock;
+use early::Early;
 use rank::RankStream;
 
 pub(crate) use dynamo::Publisher;
@@ -22,6 +25,7 @@ pub(crate) struct Mirror {
     pub(crate) writer: Writer,
     ranks: HashMap<Rank, RankStream>,
     publishers: HashMap<u64, Publisher>,
+    early: Early,
     clock: Clock,
 }
 
@@ -42,13 +46,46 @@ pub struct Applied {
     pub missing: u64,
     /// New lives begun.
     pub lives: u64,
-    /// Events refused: of a rank that another source feeds, or beyond the number of ranks.
+    /// Events refused, a message without any as one: of a rank that another source feeds.
     pub refused: u64,
+    /// Events refused: of a further rank, where there are as many as may be.
+    pub crowded: u64,
+    /// Events refused: of a publisher that claims a rank while another live one does.
+    pub conflicting: u64,
     /// Batches that name another data-parallel rank than their stream.
     pub other_dp_rank: u64,
 }
 
 impl Applied {
+    /// Events refused, for whatever reason.
+    #[must_use]
+    pub fn refused_events(&self) -> u64 {
+        self.refused + self.crowded + self.conflicting
+    }
+
+    /// Adds what another message did.
+    pub(crate) fn add(&mut self, other: Applied) {
+        self.events += other.events;
+        self.add_blocks(other.blocks);
+        self.ignored += other.ignored;
+        self.repeated += other.repeated;
+        self.holes += other.holes;
+        self.missing += other.missing;
+        self.lives += other.lives;
+        self.refused += other.refused;
+        self.crowded += other.crowded;
+        self.conflicting += other.conflicting;
+        self.other_dp_rank += other.other_dp_rank;
+    }
+
+    fn refuse(&mut self, refusal: Refusal, events: usize) {
+        let events = events.max(1) as u64;
+        match refusal {
+            Refusal::OtherSource => self.refused += events,
+            Refusal::NoRoom => self.crowded += events,
+        }
+    }
+
     fn add_blocks(&mut self, outcome: Outcome) {
         self.blocks.stored += outcome.stored;
         self.blocks.removed += outcome.removed;
@@ -56,6 +93,15 @@ impl Applied {
         self.blocks.parked += outcome.parked;
         self.blocks.dropped += outcome.dropped;
     }
+}
+
+/// Why a source may not feed a rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    /// Another one feeds it.
+    OtherSource,
+    /// There is no room for another rank.
+    NoRoom,
 }
 
 /// When a message is applied, and when it says that it was published.
@@ -68,7 +114,12 @@ struct Times {
 
 impl Mirror {
     pub(crate) fn new(writer: Writer, clock: Clock) -> Mirror {
-        Mirror { writer, ranks: HashMap::new(), publishers: HashMap::new(), clock }
+        Mirror { writer, ranks: HashMap::new(), publishers: HashMap::new(), early: Early::default(), clock }
+    }
+
+    /// Whether another source feeds the rank, so that nothing is to be published.
+    fn is_refused(&self, rank: Rank, source: u32) -> bool {
+        self.ranks.get(&rank).is_some_and(|stream| stream.source != source)
     }
 
     fn times(&self, published_at_ms: Option<u64>) -> Times {
@@ -76,18 +127,20 @@ impl Mirror {
     }
 }
 
-/// The stream of a rank that `source` feeds; joins the rank if it is new. None if another source feeds it, or if
-/// there is no room for another rank.
+/// The stream of a rank that `source` feeds; joins the rank if it is new.
 fn claim<'a>(
     ranks: &'a mut HashMap<Rank, RankStream>,
     update: &mut Update<'_>,
     rank: Rank,
     source: u32,
     settings: impl FnOnce() -> RankSettings,
-) -> Option<&'a mut RankStream> {
+) -> Result<&'a mut RankStream, Refusal> {
     let stream = match ranks.entry(rank) {
         Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(vacant) => vacant.insert(RankStream::new(update.join(rank, settings()).ok()?, source)),
+        Entry::Vacant(vacant) => {
+            let slot = update.join(rank, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
+            vacant.insert(RankStream::new(slot, source))
+        }
     };
-    Some(stream).filter(|stream| stream.source == source)
+    if stream.source == source { Ok(stream) } else { Err(Refusal::OtherSource) }
 }

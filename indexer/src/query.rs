@@ -1,5 +1,7 @@
 //! A query: whose scope, which prompt, which ranks.
 
+use std::collections::BTreeSet;
+
 use kvtide_events::Hashing;
 use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, Tier, View};
 
@@ -16,7 +18,7 @@ pub struct Query {
     /// The prompt.
     pub prompt: PromptContent,
     /// Only these ranks, of those that are known.
-    pub ranks: Option<Vec<Rank>>,
+    pub ranks: Option<BTreeSet<Rank>>,
     /// Only ranks that reach so far in some tier. A rank of which nothing is known reaches nowhere.
     pub min_reach_tokens: u32,
     /// Only so many, the best: by GPU, then host, then disk.
@@ -44,7 +46,7 @@ impl Default for PromptContent {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueryError {
     /// No scope has these fixed parts.
-    #[error("no known scope has these parts; {known} scopes are known")]
+    #[error("of {known} known scopes none has these parts")]
     UnknownScope {
         /// How many scopes are known.
         known: usize,

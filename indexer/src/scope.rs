@@ -58,7 +58,7 @@ impl Scope {
 
 /// The scope of a query: fixed parts may be left out as long as exactly one known scope fits.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with parts of a scope")]
 pub struct ScopeQuery {
     /// The model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ impl ScopeQuery {
             && self.block_size.is_none_or(|size| size == scope.block_size)
     }
 
-    /// The scope that these parts name if none that is known fits: the rest is not stated.
+    /// The scope that has exactly these parts, and the others not stated. None without a model or a block size.
     #[must_use]
     pub fn to_scope(&self) -> Option<Scope> {
         Some(Scope {

@@ -6,20 +6,29 @@ mod overlap;
 mod problem;
 mod state;
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
+    http::header,
+    response::IntoResponse,
     routing::{get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::{Indexer, telemetry};
 use problem::Problem;
 
 pub use state::{HeldBlocks, Worker, WorkerList};
+
+/// How long a stop waits for requests that are under way.
+const GRACE: Duration = Duration::from_secs(3);
+const UPKEEP: Duration = Duration::from_secs(5);
+const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the service takes in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +76,8 @@ impl Service {
             .with_state(self)
     }
 
-    /// Serves until `stop` is ready, then finishes the requests that are under way.
+    /// Serves until `stop` is ready, then finishes the requests that are under way, or gives up on those that take
+    /// too long.
     ///
     /// # Errors
     /// Whatever the system says of the listener.
@@ -76,12 +86,39 @@ impl Service {
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        axum::serve(listener, self.router()).with_graceful_shutdown(stop).await
+        let stopping = CancellationToken::new();
+        let (stopped, metrics) = (stopping.clone(), self.metrics.clone());
+        let stop = async move {
+            stop.await;
+            stopping.cancel();
+        };
+        let gave_up = async {
+            stopped.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            served = axum::serve(listener, self.router()).with_graceful_shutdown(stop) => served,
+            () = keep_up(&metrics) => Ok(()),
+            () = gave_up => {
+                warn!("gave up on requests that were still under way after {GRACE:?}");
+                Ok(())
+            }
+        }
     }
 }
 
-async fn render_metrics(State(service): State<Service>) -> String {
+/// Sums up what the recorder has noted since. Without it every query's time would stay until someone asks for
+/// metrics.
+async fn keep_up(metrics: &PrometheusHandle) {
+    let mut ticks = tokio::time::interval(UPKEEP);
+    loop {
+        ticks.tick().await;
+        metrics.run_upkeep();
+    }
+}
+
+async fn render_metrics(State(service): State<Service>) -> impl IntoResponse {
     telemetry::measure(&service.indexer);
     service.metrics.run_upkeep();
-    service.metrics.render()
+    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], service.metrics.render())
 }

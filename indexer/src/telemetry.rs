@@ -2,13 +2,13 @@
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::{Applied, ApplyError, BoundStream, Format, Indexer};
+use crate::{Applied, BoundStream, Format, Indexer};
 
 /// A counter's name, what it counts, and how much of it a message did.
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
 
 /// Counters that go up with every message, labelled with its `stream`.
-const PER_MESSAGE: [PerMessage; 11] = [
+const PER_MESSAGE: [PerMessage; 13] = [
     ("kvtide_events_total", "Events applied.", |applied| applied.events),
     ("kvtide_blocks_stored_total", "Blocks stored, as often as events name them.", |applied| {
         applied.blocks.stored as u64
@@ -31,16 +31,20 @@ const PER_MESSAGE: [PerMessage; 11] = [
     }),
     (
         "kvtide_events_refused_total",
-        "Events of ranks that another source feeds, or beyond the limit.",
-        |applied| applied.refused,
+        "Events of ranks that another source feeds or two publishers claim, or beyond the limit of ranks.",
+        Applied::refused_events,
     ),
     ("kvtide_events_missing_total", "Events, frames or batches known to be lost.", |applied| applied.missing),
     ("kvtide_holes_total", "Holes in ranks' streams, after each of which a rank was forgotten.", |applied| {
         applied.holes
     }),
+    ("kvtide_lives_total", "Lives of publishers begun.", |applied| applied.lives),
+    (
+        "kvtide_other_dp_rank_total",
+        "Batches that name another data-parallel rank than their stream.",
+        |applied| applied.other_dp_rank,
+    ),
 ];
-const LIVES: &str = "kvtide_lives_total";
-const OTHER_DP_RANK: &str = "kvtide_other_dp_rank_total";
 const UNDECODABLE: &str = "kvtide_messages_undecodable_total";
 const QUERY_SECONDS: &str = "kvtide_query_seconds";
 const QUERIES_FAILED: &str = "kvtide_queries_failed_total";
@@ -55,8 +59,6 @@ pub fn describe() {
     for (name, text, _) in PER_MESSAGE {
         describe_counter!(name, text);
     }
-    describe_counter!(LIVES, "Lives of publishers begun.");
-    describe_counter!(OTHER_DP_RANK, "Batches that name another data-parallel rank than their stream.");
     describe_counter!(UNDECODABLE, "Frames and batches that did not decode.");
     describe_histogram!(QUERY_SECONDS, Unit::Seconds, "Time to answer a query, hashing included.");
     describe_counter!(QUERIES_FAILED, "Queries that had no answer.");
@@ -68,29 +70,26 @@ pub fn describe() {
 }
 
 /// Counts what a message did.
-pub(crate) fn count_message(stream: &BoundStream, result: &Result<Applied, ApplyError>) {
-    // The names of direct streams are scopes; their events are counted together.
-    let name = match stream.stream().format {
+pub(crate) fn count_message(stream: &BoundStream, applied: &Applied) {
+    let name = label(stream);
+    for (metric, _, value) in PER_MESSAGE {
+        let value = value(applied);
+        if value > 0 {
+            counter!(metric, "stream" => name.clone()).increment(value);
+        }
+    }
+}
+
+/// Counts a message that did not decode.
+pub(crate) fn count_undecodable(stream: &BoundStream) {
+    counter!(UNDECODABLE, "stream" => label(stream)).increment(1);
+}
+
+/// The names of direct streams are scopes; their events are counted together.
+fn label(stream: &BoundStream) -> String {
+    match stream.stream().format {
         Format::Direct => "direct".to_owned(),
         Format::Dynamo | Format::Engine(_) => stream.stream().name.clone(),
-    };
-    match result {
-        Ok(applied) => {
-            for (metric, _, value) in PER_MESSAGE {
-                let value = value(applied);
-                if value > 0 {
-                    counter!(metric, "stream" => name.clone()).increment(value);
-                }
-            }
-            if applied.other_dp_rank > 0 {
-                counter!(OTHER_DP_RANK, "stream" => name.clone()).increment(applied.other_dp_rank);
-            }
-            if applied.lives > 0 {
-                counter!(LIVES, "stream" => name).increment(applied.lives);
-            }
-        }
-        Err(ApplyError::Undecodable { .. }) => counter!(UNDECODABLE, "stream" => name).increment(1),
-        Err(ApplyError::OtherFormat { .. }) => {}
     }
 }
 

@@ -110,12 +110,18 @@ fn a_late_join_is_partial_a_lost_batch_is_a_hole_and_a_restarted_engine_a_new_li
         engine.publish(message);
     }
     let worker = world.wait_for_batch(119, 1);
-    assert_eq!((&worker["knowledge"], &worker["freshness"]["missing_events"]), (&json!("partial"), &json!(0)));
+    assert_eq!(
+        (&worker["knowledge"], &worker["freshness"]["missing_events"]),
+        (&json!("partial"), &json!(0))
+    );
     for message in &messages[123..130] {
         engine.publish(message);
     }
     let worker = world.wait_for_batch(129, 1);
-    assert_eq!((&worker["knowledge"], &worker["freshness"]["missing_events"]), (&json!("partial"), &json!(3)));
+    assert_eq!(
+        (&worker["knowledge"], &worker["freshness"]["missing_events"]),
+        (&json!("partial"), &json!(3))
+    );
 
     drop(engine);
     let mut engine = Engine::start(world.port);
@@ -128,5 +134,9 @@ fn a_late_join_is_partial_a_lost_batch_is_a_hole_and_a_restarted_engine_a_new_li
     engine.publish(&later(0));
     engine.publish(&later(1));
     let worker = world.wait_for_batch(1, 2);
-    assert_eq!((&worker["knowledge"], &worker["held_blocks"]["gpu"]), (&json!("complete"), &json!(0)), "{worker}");
+    assert_eq!(
+        (&worker["knowledge"], &worker["held_blocks"]["gpu"]),
+        (&json!("complete"), &json!(0)),
+        "{worker}"
+    );
 }

@@ -2,7 +2,13 @@
 
 mod fleet;
 
-use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io::{Write, stdout},
+    net::SocketAddr,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use kvtide::{Clock, Indexer, Limits};
@@ -11,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
-    serve::{LISTEN, serve_until, stopped},
+    serve::{LISTEN, bind, serve_until, stopped},
 };
 use fleet::Fleet;
 
@@ -34,29 +40,54 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
     let mut fleet = Fleet::new(Arc::clone(&indexer), arguments.workers, arguments.seed)?;
-    // Not to start with empty caches.
-    for _ in 0..100 * arguments.workers {
-        fleet.serve_request()?;
-    }
-    println!(
-        "A simulated fleet of {} workers serves conversations; kvtide knows what they hold.\n\
-         Ask from another terminal:\n\n  \
-         kvtide query                     what is known of each worker\n  \
-         kvtide query --tokens {}    how much of a prompt each one holds\n\n\
-         Ctrl-C stops.",
-        arguments.workers,
-        Fleet::example_prompt(),
-    );
     let between = Duration::from_secs(1).div_f64(f64::from(u32::try_from(arguments.rate)?));
     Runtime::new()?.block_on(async {
+        let listener = bind(arguments.listen).await?;
+        // Not to start with empty caches.
+        for _ in 0..100 * arguments.workers {
+            fleet.serve_request()?;
+        }
+        // Nobody has to read it.
+        let _ = stdout().write_all(arguments.introduction(listener.local_addr()?).as_bytes());
         let stop = CancellationToken::new();
         let running = tokio::spawn(run_fleet(fleet, between, stop.clone()));
-        let served = serve_until(&indexer, arguments.listen, stopped()?).await;
+        let served = serve_until(&indexer, listener, stopped()?).await;
         stop.cancel();
         running.await??;
         served
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    /// What the demo is and how to ask it.
+    fn introduction(&self, listening: SocketAddr) -> String {
+        let kvtide = program();
+        let url = if listening.to_string() == LISTEN {
+            String::new()
+        } else {
+            format!(" --url http://{listening}")
+        };
+        let ask_workers = format!("{kvtide} query{url}");
+        let ask_prompt = format!("{kvtide} query{url} --tokens {}", Fleet::example_prompt());
+        let width = ask_prompt.len();
+        format!(
+            "A simulated fleet of {} workers serves conversations; kvtide knows what they hold.\n\
+             Ask from another terminal:\n\n  \
+             {ask_workers:width$}    what is known of each worker\n  \
+             {ask_prompt}    how much of a prompt each one holds\n\n\
+             Ctrl-C stops.\n",
+            self.workers,
+        )
+    }
+}
+
+/// How this program is called, from the folder that it was called in.
+fn program() -> String {
+    let path = std::env::current_exe().ok();
+    let here = std::env::current_dir().unwrap_or_default();
+    let path = path.as_deref().map(|path| path.strip_prefix(here).unwrap_or(path).display().to_string());
+    path.unwrap_or_else(|| "kvtide".into())
 }
 
 async fn run_fleet(mut fleet: Fleet, between: Duration, stop: CancellationToken) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ use std::{
     io::{Write, stdout},
     path::PathBuf,
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Args;
@@ -16,63 +17,71 @@ use serde_json::{Value, json};
 
 use super::{Failure, serve::LISTEN};
 
+/// The arguments that give a prompt, of which there is at most one.
+const PROMPT: &str = "prompt";
+/// Tokens that a prompt may have here: ranges are short to type.
+const LONGEST: usize = 1 << 24;
+/// Bytes of an answer.
+const LARGEST: u64 = 1 << 30;
+const PATIENCE: Duration = Duration::from_secs(30);
+
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The service's address.
     #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN}"), env = "KVTIDE_URL")]
     url: String,
     /// The prompt's token ids: numbers and ranges, as 17,42,100..1124. Without a prompt: what is known of each rank.
-    #[arg(long, value_name = "IDS", conflicts_with_all = ["tokens_file", "block_hashes"])]
+    #[arg(long, value_name = "IDS", group = PROMPT)]
     tokens: Option<String>,
     /// A file with the prompt's token ids, as JSON.
-    #[arg(long, value_name = "FILE", conflicts_with = "block_hashes")]
+    #[arg(long, value_name = "FILE", group = PROMPT)]
     tokens_file: Option<PathBuf>,
     /// The hashes of the prompt's blocks, hexadecimal, by commas.
-    #[arg(long, value_name = "HASHES", value_delimiter = ',')]
+    #[arg(long, value_name = "HASHES", value_delimiter = ',', group = PROMPT)]
     block_hashes: Option<Vec<String>>,
     #[command(flatten)]
     scope: ScopeArguments,
     /// Only this rank, as WORKER or WORKER/DP_RANK; as often as needed.
-    #[arg(long = "rank", value_name = "RANK", value_parser = parse_rank)]
+    #[arg(long = "rank", value_name = "RANK", value_parser = parse_rank, requires = PROMPT)]
     ranks: Vec<(u64, u32)>,
     /// Print the answer as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// The scope. What is left out must not be needed to tell scopes apart.
+/// The prompt's scope. What is left out must not be needed to tell scopes apart.
 #[derive(Args)]
 struct ScopeArguments {
     /// The model.
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", requires = PROMPT)]
     model: Option<String>,
     /// Tokens a block.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = PROMPT)]
     block_size: Option<u32>,
     /// The model's revision.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", requires = PROMPT)]
     revision: Option<String>,
     /// The tokenizer.
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", requires = PROMPT)]
     tokenizer: Option<String>,
     /// The data type of the KV cache.
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", requires = PROMPT)]
     kv_dtype: Option<String>,
     /// Layout and position scheme of the KV cache.
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", requires = PROMPT)]
     layout: Option<String>,
     /// The prompt's adapter (LoRA).
-    #[arg(long, value_name = "A")]
+    #[arg(long, value_name = "A", requires = PROMPT)]
     adapter: Option<String>,
     /// The prompt's tenant (cache namespace, salt).
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", requires = PROMPT)]
     tenant: Option<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let service = ServiceAt::new(&arguments.url);
     let Some(prompt) = arguments.prompt()? else {
-        let workers: Value = call(ureq::get(format!("{}/v1/workers", arguments.url)).call())?;
-        return show(arguments, &workers, print_workers);
+        return show(arguments, &service.get("/v1/workers")?, print_workers);
     };
     let mut request = json!({"scope": arguments.scope()});
     let (name, content) = prompt;
@@ -80,8 +89,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.ranks.is_empty() {
         request["ranks"] = json!(arguments.ranks);
     }
-    let answer: Value = call(ureq::post(format!("{}/v1/overlap", arguments.url)).send_json(request))?;
-    show(arguments, &answer, print_answer)
+    show(arguments, &service.post("/v1/overlap", &request)?, print_answer)
 }
 
 impl Arguments {
@@ -117,15 +125,22 @@ impl Arguments {
 
 /// Numbers and ranges: `17,42,100..1124`.
 fn parse_tokens(text: &str) -> Result<Vec<u32>, Failure> {
-    let mut tokens = Vec::new();
+    let mut tokens: Vec<u32> = Vec::new();
     for part in text.split(',').map(str::trim) {
-        let bad = || format!("expected a token id or a range as 100..1124, got {part:?}");
-        match part.split_once("..") {
-            None => tokens.push(part.parse().map_err(|_| bad())?),
-            Some((from, to)) => {
-                let (from, to): (u32, u32) =
-                    (from.parse().map_err(|_| bad())?, to.parse().map_err(|_| bad())?);
-                tokens.extend(from..to);
+        let range = match part.split_once("..") {
+            None => part.parse().map(|token: u32| u64::from(token)..u64::from(token) + 1),
+            Some((from, to)) => from.parse().and_then(|from: u32| Ok(from.into()..to.parse::<u32>()?.into())),
+        };
+        match range {
+            Ok(range) if range.is_empty() => {
+                return Err(format!("expected a range that goes up, as 100..1124, got {part:?}").into());
+            }
+            Ok(range) if tokens.len() as u64 + range.end - range.start > LONGEST as u64 => {
+                return Err(format!("expected at most {LONGEST} token ids, got more by {part:?}").into());
+            }
+            Ok(range) => tokens.extend(range.filter_map(|token| u32::try_from(token).ok())),
+            Err(_) => {
+                return Err(format!("expected a token id or a range as 100..1124, got {part:?}").into());
             }
         }
     }
@@ -140,18 +155,45 @@ fn parse_rank(text: &str) -> Result<(u64, u32), String> {
     }
 }
 
-/// The service's answer, or what it says is wrong.
-fn call(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Failure> {
-    let mut response = result.map_err(|error| match error {
-        ureq::Error::Io(error) => format!("no service answers: {error}").into(),
-        other => Failure::from(other),
-    })?;
-    let value: Value = response.body_mut().read_json()?;
-    if response.status().is_success() {
-        return Ok(value);
+/// A running service.
+struct ServiceAt {
+    url: String,
+    agent: ureq::Agent,
+}
+
+impl ServiceAt {
+    fn new(url: &str) -> ServiceAt {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+        let scheme = if url.contains("://") { "" } else { "http://" };
+        ServiceAt { url: format!("{scheme}{}", url.trim_end_matches('/')), agent: config.build().into() }
     }
-    let problem = serde_json::to_string_pretty(&value)?;
-    Err(format!("the service refused: {} {}\n{problem}", response.status(), value["detail"]).into())
+
+    fn get(&self, route: &str) -> Result<Value, Failure> {
+        self.read(self.agent.get(format!("{}{route}", self.url)).call())
+    }
+
+    fn post(&self, route: &str, body: &Value) -> Result<Value, Failure> {
+        self.read(self.agent.post(format!("{}{route}", self.url)).send_json(body))
+    }
+
+    /// The service's answer, or what it says is wrong.
+    fn read(&self, result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Failure> {
+        let url = &self.url;
+        let mut response = result.map_err(|error| format!("no service answers at {url}: {error}"))?;
+        let status = response.status();
+        let value: Value = response
+            .body_mut()
+            .with_config()
+            .limit(LARGEST)
+            .read_json()
+            .map_err(|error| format!("what answers at {url} with {status} is no kvtide: {error}"))?;
+        if status.is_success() {
+            return Ok(value);
+        }
+        let problem = serde_json::to_string_pretty(&value)?;
+        let detail = value["detail"].as_str().unwrap_or_default();
+        Err(format!("the service refused: {status}: {detail}\n{problem}").into())
+    }
 }
 
 fn show<T: DeserializeOwned>(

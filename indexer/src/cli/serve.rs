@@ -98,14 +98,11 @@ impl Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let config = arguments.config()?;
-    if arguments.nats.is_some() && config.streams.is_empty() {
-        return Err("--nats needs a stream: --model and --block-size, or a [[stream]] in --config".into());
-    }
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
     let (mut subjects, mut engines) = (Vec::new(), Vec::new());
-    for stream in &config.streams {
-        let bound = indexer.bind(stream.stream()?)?;
-        match (&stream.subject, &stream.zmq) {
+    for (config, stream) in config.streams()? {
+        let bound = indexer.bind(stream)?;
+        match (&config.subject, &config.zmq) {
             (Some(subject), _) => subjects.push((subject.clone(), bound)),
             (None, Some(endpoint)) => engines.push((endpoint.clone(), bound)),
             // Its batches are handed in over HTTP.
@@ -117,8 +114,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         None => LISTEN.parse()?,
     };
     Runtime::new()?.block_on(async {
+        let listener = bind(listen).await?;
         let feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
-        serve_until(&indexer, listen, stopped()?).await?;
+        serve_until(&indexer, listener, stopped()?).await?;
         feeds.stop().await;
         info!("stopped");
         Ok::<(), Failure>(())
@@ -136,29 +134,30 @@ async fn follow(
     engines: Vec<Source>,
 ) -> Result<Feeds, Failure> {
     let mut feeds = Feeds::new(Arc::clone(indexer));
-    match (nats, subjects.first()) {
-        (Some(nats), Some(_)) => feeds.follow_nats(&nats.url, subjects).await?,
-        (None, Some((_, stream))) => {
-            return Err(ConfigError::NoBus { name: stream.stream().name.clone() }.into());
-        }
-        (_, None) => {}
+    if let Some(nats) = nats {
+        feeds.follow_nats(&nats.url, subjects).await?;
     }
     for (endpoint, stream) in engines {
-        feeds.follow_zmq(&endpoint, stream)?;
+        let name = stream.stream().name.clone();
+        feeds.follow_zmq(&endpoint, stream).map_err(|error| format!("stream {name}: {error}"))?;
     }
     Ok(feeds)
+}
+
+/// Takes the port.
+pub(super) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(listen).await;
+    bound.map_err(|error| format!("cannot listen on {listen}: {error}").into())
 }
 
 /// Serves until `stop` is ready.
 pub(super) async fn serve_until(
     indexer: &Arc<Indexer>,
-    listen: SocketAddr,
+    listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
     let metrics = PrometheusBuilder::new().install_recorder()?;
     telemetry::describe();
-    let listener =
-        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     info!("listening on http://{}", listener.local_addr()?);
     let service = Service::new(Arc::clone(indexer), metrics, ServiceLimits::default());
     Ok(service.serve(listener, stop).await?)

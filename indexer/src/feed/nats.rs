@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::FeedError;
+use super::{FeedError, refusals::Refusals};
 use crate::{BoundStream, Indexer, Message};
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
@@ -28,7 +28,8 @@ pub(super) async fn connect(url: &str) -> Result<Client, FeedError> {
 
 pub(super) async fn subscribe(client: &Client, subject: &str) -> Result<Subscriber, FeedError> {
     let subscriber = client.subscribe(subject.to_owned()).await;
-    let subscriber = subscriber.map_err(|error| FeedError::Subscribe { subject: subject.to_owned(), error })?;
+    let subscriber =
+        subscriber.map_err(|error| FeedError::Subscribe { subject: subject.to_owned(), error })?;
     info!(subject, "following");
     Ok(subscriber)
 }
@@ -43,6 +44,7 @@ pub(super) async fn run(
     let mut draining = false;
     let mut waiting = Vec::new();
     let mut messages = 0;
+    let mut refusals = Refusals::new();
     let name = &stream.stream().name;
     loop {
         tokio::select! {
@@ -63,7 +65,7 @@ pub(super) async fn run(
         {
             waiting.push(message);
         }
-        apply(indexer, stream, &waiting);
+        apply(indexer, stream, &waiting, &mut refusals);
         messages += waiting.len();
         waiting.clear();
         tokio::task::yield_now().await;
@@ -71,13 +73,12 @@ pub(super) async fn run(
     info!(stream = name, "stopped following after {messages} messages");
 }
 
-fn apply(indexer: &Indexer, stream: &BoundStream, messages: &[async_nats::Message]) {
+fn apply(indexer: &Indexer, stream: &BoundStream, messages: &[async_nats::Message], refusals: &mut Refusals) {
     let received: Vec<_> =
         messages.iter().map(|message| indexer.receive(stream, Message::Frame(&message.payload))).collect();
     for (message, received) in messages.iter().zip(received) {
         if let Err(error) = received.and_then(crate::Received::commit) {
-            // The client's queue is bounded, so this is at worst one line a message. Never its content.
-            warn!(subject = %message.subject, bytes = message.payload.len(), %error, "frame refused");
+            refusals.report(&message.subject, message.payload.len(), &error);
         }
     }
 }

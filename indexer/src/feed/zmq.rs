@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use zeromq::{Socket, SocketRecv, SubSocket, ZmqError, ZmqMessage};
 
-use super::FeedError;
+use super::{FeedError, refusals::Refusals};
 use crate::{BoundStream, Indexer, Message};
 
 /// Between one attempt to connect and the next.
@@ -46,9 +46,10 @@ async fn connect_and_follow(indexer: &Indexer, endpoint: &str, stream: &BoundStr
         return;
     }
     info!(stream = name, endpoint, "following");
+    let mut refusals = Refusals::new();
     loop {
         match socket.recv().await {
-            Ok(message) => apply(indexer, stream, &message),
+            Ok(message) => apply(indexer, stream, endpoint, &message, &mut refusals),
             Err(ZmqError::NoMessage) => {}
             Err(error) => {
                 warn!(stream = name, endpoint, %error, "connection lost");
@@ -58,16 +59,23 @@ async fn connect_and_follow(indexer: &Indexer, endpoint: &str, stream: &BoundStr
     }
 }
 
-fn apply(indexer: &Indexer, stream: &BoundStream, message: &ZmqMessage) {
+fn apply(
+    indexer: &Indexer,
+    stream: &BoundStream,
+    endpoint: &str,
+    message: &ZmqMessage,
+    refusals: &mut Refusals,
+) {
     let parts = match message.iter().collect::<Vec<_>>().as_slice() {
-        [_topic, sequence, payload] => <[u8; 8]>::try_from(sequence.as_ref()).ok().zip(Some(payload.to_vec())),
+        [_topic, sequence, payload] => {
+            <[u8; 8]>::try_from(sequence.as_ref()).ok().zip(Some(payload.to_vec()))
+        }
         _other => None,
     };
     // Of a message without a number and a batch nothing can be applied, and something is lost with it.
-    let (sequence, payload) = parts.map_or((None, Vec::new()), |(sequence, payload)| {
-        (Some(u64::from_be_bytes(sequence)), payload)
-    });
+    let (sequence, payload) =
+        parts.map_or((None, Vec::new()), |(sequence, payload)| (Some(u64::from_be_bytes(sequence)), payload));
     if let Err(error) = indexer.apply(stream, Message::Batch { sequence, payload: &payload }) {
-        warn!(stream = stream.stream().name, bytes = payload.len(), %error, "batch refused");
+        refusals.report(endpoint, payload.len(), &error);
     }
 }

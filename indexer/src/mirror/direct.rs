@@ -2,7 +2,7 @@
 
 use kvtide_radix::{Event, Knowledge, Rank, RankSettings};
 
-use super::{Applied, Mirror, claim};
+use super::{Applied, Mirror, Refusal, claim};
 
 impl Mirror {
     /// Applies events of one rank, as one version. `first_event_id` numbers the first of them, the others follow;
@@ -16,14 +16,21 @@ impl Mirror {
     ) -> Applied {
         let times = self.times(None);
         let mut applied = Applied::default();
+        if self.is_refused(rank, source) {
+            applied.refuse(Refusal::OtherSource, events.len());
+            return applied;
+        }
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
-            let Some(stream) = claim(ranks, update, rank, source, RankSettings::default) else {
-                applied.refused += events.len() as u64;
-                return;
+            let stream = match claim(ranks, update, rank, source, RankSettings::default) {
+                Ok(stream) => stream,
+                Err(refusal) => return applied.refuse(refusal, events.len()),
             };
             if stream.knowledge() == Knowledge::Unknown {
                 stream.begin_life(update, first_event_id == Some(1), &mut applied);
+            }
+            if first_event_id.is_none() {
+                stream.doubt();
             }
             for (index, event) in (0_u64..).zip(events) {
                 let id = first_event_id.map(|first| first.saturating_add(index));

@@ -1,20 +1,15 @@
 //! Dynamo's frames: a publisher is a life of a rank, its frames are numbered, and so are its events.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use kvtide_events::{Cursor, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
-use super::{Applied, Mirror, Times, claim, rank::RankStream};
+use super::{Applied, Mirror, Refusal, Times, claim, claims::Claim, early::EarlyFrame, rank::RankStream};
+use crate::pending::PendingEvents;
 
-/// Publishers that are remembered although no rank is theirs now.
+/// Publishers that are remembered before those are let go to which no rank belongs now.
 const PUBLISHERS: usize = 65_536;
-/// A retired publisher's frames may still be on their way for so long.
-const LATE_MS: u64 = 200;
-/// Of two publishers that claim one rank, one has given up when it has been silent for so long.
-const SILENT_MS: u64 = 10_000;
-/// Retired publishers that are remembered for a rank.
-const RETIRED: usize = 4;
 
 /// Where a publisher's frames stand.
 #[derive(Default)]
@@ -23,95 +18,127 @@ pub(crate) struct Publisher {
     /// Every frame from number 0 on has been seen.
     whole: bool,
     last_published_at_ms: u64,
-    /// Frames that came but did not decode, whose holes are made already.
+    /// Frames behind the last one taken that came but did not decode. Their holes are made already.
     unreadable: u64,
-    ranks: Vec<Rank>,
+    /// Ranks that it has fed. It may have lost them to another publisher since.
+    ranks: BTreeSet<Rank>,
 }
 
-/// How a frame stands to the publisher's ones before it.
-struct Taken {
+/// A frame, and how it stands to its publisher's ones before it.
+struct Incoming<'a> {
+    frame: &'a Frame,
+    source: u32,
+    times: Times,
     /// Frames missing in front of it.
     lost: u64,
+    /// Every frame from number 0 on has been seen.
+    whole: bool,
+}
+
+/// How a frame's number continues its publisher's.
+enum Continuity {
+    /// After so many lost frames, mostly none.
+    Behind { lost: u64 },
     /// The same publisher again, from its beginning: its ranks begin a new life.
-    restarted: bool,
-}
-
-/// Which publishers claim a rank.
-#[derive(Default)]
-pub(crate) struct Claims {
-    current: Option<u64>,
-    /// Former ones, latest last, and when each was last heard.
-    retired: Vec<(u64, u64)>,
-    changed_at_ms: u64,
-    heard_at_ms: u64,
-    /// Two live publishers claim the rank.
-    conflict: bool,
-}
-
-/// What a frame's publisher is to a rank.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
-    /// The one that feeds it.
-    Current,
-    /// The next one: a new life.
-    Successor,
-    /// A former one, whose frame is only late.
-    Late,
-    /// A former one that lives on.
-    Conflicting,
+    Restarted,
+    /// Taken before.
+    Repeated,
+    /// Others must come first.
+    Early,
 }
 
 impl Mirror {
-    /// Applies a frame, as one version.
-    pub(crate) fn apply_frame(&mut self, source: u32, frame: &Frame) -> Applied {
-        let times = self.times(Some(frame.published_at_ms));
+    /// Applies a frame in its turn, and then those that have waited for it; each as one version. One that came
+    /// ahead of its turn waits, and nothing is applied yet.
+    pub(crate) fn apply_frame(&mut self, source: u32, frame: Frame, pending: PendingEvents) -> Applied {
+        self.make_room_for(frame.publisher_id);
+        let arrived_ms = self.clock.steady_ms();
         let mut applied = Applied::default();
-        let publisher = known_publisher(&mut self.publishers, frame.publisher_id);
-        let Some(Taken { lost, restarted }) = publisher.take(frame, &mut applied) else { return applied };
-        let whole = publisher.whole;
-        let (ranks, publishers) = (&mut self.ranks, &mut self.publishers);
+        let (publisher, incoming) = (frame.publisher_id, EarlyFrame { source, frame, arrived_ms, pending });
+        match self.publishers.entry(publisher).or_default().stands(&incoming.frame) {
+            Continuity::Early => {
+                // Without room to wait, what is missing in front of it is lost at once.
+                if let Some(early) = self.early.park(incoming) {
+                    self.apply_in_turn(early, &mut applied);
+                }
+                while let Some(early) = self.early.take_crowded(publisher) {
+                    self.apply_in_turn(early, &mut applied);
+                }
+            }
+            Continuity::Restarted => {
+                self.early.forget(publisher);
+                self.apply_in_turn(incoming, &mut applied);
+            }
+            Continuity::Behind { .. } | Continuity::Repeated => self.apply_in_turn(incoming, &mut applied),
+        }
+        applied
+    }
+
+    /// Applies what has waited long enough for frames in front of it, which are lost now. Returns what that did,
+    /// by source.
+    pub(crate) fn apply_due(&mut self) -> Vec<(u32, Applied)> {
+        let now_ms = self.clock.steady_ms();
+        let mut all = Vec::new();
+        while let Some(early) = self.early.take_due(now_ms) {
+            let (source, mut applied) = (early.source, Applied::default());
+            self.apply_in_turn(early, &mut applied);
+            all.push((source, applied));
+        }
+        all
+    }
+
+    /// Applies a frame, whatever is missing in front of it, and those that follow it without a gap.
+    fn apply_in_turn(&mut self, first: EarlyFrame, applied: &mut Applied) {
+        let (publisher, mut sequence) = (first.frame.publisher_id, first.frame.sequence);
+        let mut next = Some(first);
+        while let Some(EarlyFrame { source, frame, arrived_ms, pending }) = next {
+            applied.add(self.apply_one(source, &frame, arrived_ms));
+            drop(pending);
+            sequence = sequence.saturating_add(1);
+            next = self.early.take(publisher, sequence);
+        }
+    }
+
+    fn apply_one(&mut self, source: u32, frame: &Frame, arrived_ms: u64) -> Applied {
+        let mut applied = Applied::default();
+        // A frame that has waited is as old as its arrival: who is late is judged by that.
+        let times = Times { steady_ms: arrived_ms, ..self.times(Some(frame.published_at_ms)) };
+        let all_refused =
+            !frame.events.is_empty() && frame.events.iter().all(|event| self.is_refused(event.rank, source));
+        let publisher = self.publishers.entry(frame.publisher_id).or_default();
+        let (lost, restarted) = match publisher.take(frame) {
+            Continuity::Behind { lost } => (lost, false),
+            Continuity::Restarted => (0, true),
+            Continuity::Early | Continuity::Repeated => {
+                applied.repeated += 1;
+                return applied;
+            }
+        };
+        if all_refused && lost == 0 && !restarted {
+            applied.refuse(Refusal::OtherSource, frame.events.len());
+            return applied;
+        }
+        let incoming = Incoming { frame, source, times, lost, whole: publisher.whole };
+        let ranks = &mut self.ranks;
         self.writer.update(|update| {
             if restarted {
-                let publisher = known_publisher(publishers, frame.publisher_id);
-                for (_, stream) in publisher.streams(frame.publisher_id, ranks) {
-                    stream.begin_life(update, true, &mut applied);
-                    stream.mark(update, times);
+                for &rank in &publisher.ranks {
+                    if let Some(stream) = fed_by(ranks, rank, frame.publisher_id) {
+                        stream.begin_life(update, true, &mut applied);
+                        stream.mark(update, times);
+                    }
                 }
             }
-            let mut fed: Vec<Rank> = Vec::new();
-            for event in &frame.events {
-                let Some(stream) = claim(ranks, update, event.rank, source, RankSettings::default) else {
-                    applied.refused += 1;
-                    continue;
-                };
-                let starts = whole && event.event_id == 1;
-                if !stream.admit(update, frame.publisher_id, starts, times, &mut applied) {
-                    continue;
-                }
-                // Lost frames make one hole, in front of the first event behind them.
-                let first = !fed.contains(&event.rank);
-                if first {
-                    fed.push(event.rank);
-                }
-                if !stream.advance(update, event.event_id, if first { lost } else { 0 }, &mut applied) {
-                    continue;
-                }
-                match &event.change {
-                    Ok(change) => stream.apply(update, change, &mut applied),
-                    Err(_) => applied.ignored += 1,
+            let fed = incoming.feed(ranks, update, &mut applied);
+            if lost > 0 {
+                for &rank in publisher.ranks.difference(&fed) {
+                    if let Some(stream) = fed_by(ranks, rank, frame.publisher_id) {
+                        stream.hole(update, lost, &mut applied);
+                        stream.mark(update, times);
+                    }
                 }
             }
-            let publisher = known_publisher(publishers, frame.publisher_id);
-            publisher.feed(&fed);
-            for (rank, stream) in publisher.streams(frame.publisher_id, ranks) {
-                let was_fed = fed.contains(rank);
-                if lost > 0 && !was_fed {
-                    stream.hole(update, lost, &mut applied);
-                }
-                if lost > 0 || was_fed {
-                    stream.mark(update, times);
-                }
-            }
+            publisher.ranks.extend(fed);
         });
         applied
     }
@@ -129,34 +156,102 @@ impl Mirror {
         publisher.whole = false;
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
-            for (_, stream) in publisher.streams(id, ranks) {
-                stream.hole(update, 1, &mut applied);
-                stream.mark(update, times);
+            for &rank in &publisher.ranks {
+                if let Some(stream) = fed_by(ranks, rank, id) {
+                    stream.lose_message(update, &mut applied);
+                    stream.mark(update, times);
+                }
             }
         });
         applied
     }
+
+    /// Lets those publishers go to which no rank belongs, where there are very many. Who is retired stays known to
+    /// the ranks.
+    fn make_room_for(&mut self, publisher_id: u64) {
+        if self.publishers.len() >= PUBLISHERS && !self.publishers.contains_key(&publisher_id) {
+            let ranks = &mut self.ranks;
+            self.publishers.retain(|&id, publisher| {
+                publisher.ranks.retain(|&rank| fed_by(ranks, rank, id).is_some());
+                !publisher.ranks.is_empty()
+            });
+        }
+    }
 }
 
-fn known_publisher(publishers: &mut HashMap<u64, Publisher>, id: u64) -> &mut Publisher {
-    if publishers.len() >= PUBLISHERS && !publishers.contains_key(&id) {
-        publishers.retain(|_, publisher| !publisher.ranks.is_empty());
+/// The stream of a rank, if it belongs to that publisher now.
+fn fed_by(ranks: &mut HashMap<Rank, RankStream>, rank: Rank, publisher: u64) -> Option<&mut RankStream> {
+    ranks.get_mut(&rank).filter(|stream| stream.claims.is_current(publisher))
+}
+
+impl Incoming<'_> {
+    /// Hands each event to its rank. Returns the ranks that had any.
+    fn feed(
+        &self,
+        ranks: &mut HashMap<Rank, RankStream>,
+        update: &mut Update<'_>,
+        applied: &mut Applied,
+    ) -> BTreeSet<Rank> {
+        let mut fed = BTreeSet::new();
+        for event in &self.frame.events {
+            let claimed = claim(ranks, update, event.rank, self.source, RankSettings::default);
+            let stream = match claimed {
+                Ok(stream) => stream,
+                Err(refusal) => {
+                    applied.refuse(refusal, 1);
+                    continue;
+                }
+            };
+            let starts = self.whole && event.event_id == 1;
+            if !stream.admit(update, self.frame.publisher_id, starts, self.times, applied) {
+                continue;
+            }
+            // Lost frames make one hole, in front of the first event behind them.
+            let lost = if fed.insert(event.rank) { self.lost } else { 0 };
+            if !stream.advance(update, event.event_id, lost, applied) {
+                continue;
+            }
+            match &event.change {
+                Ok(change) => stream.apply(update, change, applied),
+                Err(_) => applied.ignored += 1,
+            }
+        }
+        for rank in &fed {
+            if let Some(stream) = ranks.get_mut(rank) {
+                stream.mark(update, self.times);
+            }
+        }
+        fed
     }
-    publishers.entry(id).or_default()
 }
 
 impl Publisher {
-    /// Takes a frame's number; none if it is a repeat.
-    fn take(&mut self, frame: &Frame, applied: &mut Applied) -> Option<Taken> {
-        let step = self.frames.step(frame.sequence);
+    /// How a frame's number stands to those taken so far.
+    fn stands(&self, frame: &Frame) -> Continuity {
         let starts = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.event_id == 1);
-        let restarted = step == Step::Repeat && starts && frame.published_at_ms > self.last_published_at_ms;
-        if restarted {
-            *self = Publisher { ranks: std::mem::take(&mut self.ranks), ..Publisher::default() };
-        } else if step == Step::Repeat {
-            applied.repeated += 1;
-            return None;
+        match self.frames.step(frame.sequence) {
+            Step::First if frame.sequence > 0 => Continuity::Early,
+            Step::First | Step::Next => Continuity::Behind { lost: 0 },
+            Step::Repeat if starts && frame.published_at_ms > self.last_published_at_ms => {
+                Continuity::Restarted
+            }
+            Step::Repeat => Continuity::Repeated,
+            Step::Gap { missing } if missing > self.unreadable => Continuity::Early,
+            Step::Gap { .. } => Continuity::Behind { lost: 0 },
         }
+    }
+
+    /// Takes a frame's number unless it is a repeat. What is missing in front of it is lost.
+    fn take(&mut self, frame: &Frame) -> Continuity {
+        let restarted = match self.stands(frame) {
+            Continuity::Repeated => return Continuity::Repeated,
+            Continuity::Restarted => {
+                *self = Publisher { ranks: std::mem::take(&mut self.ranks), ..Publisher::default() };
+                true
+            }
+            Continuity::Behind { .. } | Continuity::Early => false,
+        };
+        let unreadable = std::mem::take(&mut self.unreadable);
         let lost = match self.frames.take(frame.sequence) {
             Step::First => {
                 self.whole = frame.sequence == 0;
@@ -165,29 +260,11 @@ impl Publisher {
             Step::Next | Step::Repeat => 0,
             Step::Gap { missing } => {
                 self.whole = false;
-                missing.saturating_sub(std::mem::take(&mut self.unreadable))
+                missing.saturating_sub(unreadable)
             }
         };
         self.last_published_at_ms = self.last_published_at_ms.max(frame.published_at_ms);
-        Some(Taken { lost, restarted })
-    }
-
-    /// The streams of the ranks that this publisher feeds.
-    fn streams<'a>(
-        &'a self,
-        id: u64,
-        ranks: &'a mut HashMap<Rank, RankStream>,
-    ) -> impl Iterator<Item = (&'a Rank, &'a mut RankStream)> {
-        let theirs = ranks.iter_mut().filter(move |(rank, _)| self.ranks.contains(rank));
-        theirs.filter(move |(_, stream)| stream.claims.current == Some(id))
-    }
-
-    fn feed(&mut self, ranks: &[Rank]) {
-        for rank in ranks {
-            if !self.ranks.contains(rank) {
-                self.ranks.push(*rank);
-            }
-        }
+        if restarted { Continuity::Restarted } else { Continuity::Behind { lost } }
     }
 }
 
@@ -214,55 +291,9 @@ impl RankStream {
             Claim::Conflicting => {
                 self.lose(update);
                 self.mark(update, times);
-                applied.refused += 1;
+                applied.conflicting += 1;
                 false
             }
         }
-    }
-}
-
-impl Claims {
-    fn claim(&mut self, publisher: u64, now_ms: u64) -> Claim {
-        if self.current == Some(publisher) && !self.conflict {
-            self.heard_at_ms = now_ms;
-            return Claim::Current;
-        }
-        let retired = self.retired.iter_mut().find(|(id, _)| *id == publisher);
-        match retired {
-            None if self.current == Some(publisher) => {}
-            None => {
-                self.succeed(publisher, now_ms);
-                return Claim::Successor;
-            }
-            Some((_, heard)) => *heard = now_ms,
-        }
-        if !self.conflict && now_ms < self.changed_at_ms + LATE_MS {
-            return Claim::Late;
-        }
-        if self.current == Some(publisher) {
-            self.heard_at_ms = now_ms;
-        }
-        // Whoever speaks when all others have been silent for long has the rank.
-        let current = self.current.map(|id| (id, self.heard_at_ms));
-        let mut others = self.retired.iter().copied().chain(current).filter(|&(id, _)| id != publisher);
-        self.conflict = others.any(|(_, heard)| now_ms < heard + SILENT_MS);
-        if self.conflict {
-            return Claim::Conflicting;
-        }
-        self.retired.retain(|&(id, _)| id != publisher);
-        if self.current != Some(publisher) {
-            self.succeed(publisher, now_ms);
-        }
-        Claim::Successor
-    }
-
-    fn succeed(&mut self, publisher: u64, now_ms: u64) {
-        if let Some(former) = self.current.replace(publisher) {
-            self.retired.push((former, self.heard_at_ms));
-            if self.retired.len() > RETIRED {
-                self.retired.remove(0);
-            }
-        }
-        (self.changed_at_ms, self.heard_at_ms, self.conflict) = (now_ms, now_ms, false);
     }
 }

@@ -3,7 +3,7 @@
 use kvtide_events::{Batch, Step};
 use kvtide_radix::{Knowledge, Update, Window};
 
-use super::{Applied, Mirror, claim, rank::RankStream};
+use super::{Applied, Mirror, Refusal, claim, rank::RankStream};
 use crate::stream::EngineStream;
 
 impl Mirror {
@@ -22,11 +22,15 @@ impl Mirror {
         let rank = stream.rank(batch);
         let published_at_ms = milliseconds(batch.published_at_s);
         let times = self.times(Some(published_at_ms));
+        if self.is_refused(rank, source) {
+            applied.refuse(Refusal::OtherSource, batch.events.len());
+            return applied;
+        }
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
-            let Some(state) = claim(ranks, update, rank, source, || stream.rank_settings()) else {
-                applied.refused += batch.events.len() as u64;
-                return;
+            let state = match claim(ranks, update, rank, source, || stream.rank_settings()) {
+                Ok(state) => state,
+                Err(refusal) => return applied.refuse(refusal, batch.events.len()),
             };
             if !state.take_batch(update, sequence, published_at_ms, &mut applied) {
                 return;
@@ -44,13 +48,17 @@ impl Mirror {
     pub(crate) fn lose_batch(&mut self, source: u32, sequence: Option<u64>) -> Applied {
         let mut applied = Applied::default();
         let times = self.times(None);
-        let ranks = self.ranks.values_mut().filter(|stream| stream.source == source);
+        let mut streams: Vec<_> = self.ranks.values_mut().filter(|stream| stream.source == source).collect();
+        if streams.is_empty() {
+            return applied;
+        }
         self.writer.update(|update| {
-            for stream in ranks {
-                if let Some(sequence) = sequence {
-                    stream.cursor.take(sequence);
-                }
-                stream.hole(update, 1, &mut applied);
+            for stream in &mut streams {
+                let before = match sequence.map(|sequence| stream.cursor.take(sequence)) {
+                    Some(Step::Gap { missing }) => missing,
+                    Some(Step::First | Step::Next | Step::Repeat) | None => 0,
+                };
+                stream.hole(update, before.saturating_add(1), &mut applied);
                 stream.mark(update, times);
             }
         });
@@ -73,6 +81,7 @@ impl RankStream {
             if self.knowledge() == Knowledge::Unknown {
                 self.begin_life(update, false, applied);
             }
+            self.doubt();
             return true;
         };
         let restarted = match self.cursor.step(sequence) {

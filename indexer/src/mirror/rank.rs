@@ -5,7 +5,7 @@
 use kvtide_events::{Cursor, Step};
 use kvtide_radix::{Event, Knowledge, Life, RankSlot, Tier, Update, Watermark, Window};
 
-use super::{Applied, Times};
+use super::{Applied, Times, claims::Claims};
 use crate::freshness::BestLag;
 
 /// Where a rank's stream stands.
@@ -15,13 +15,17 @@ pub(crate) struct RankStream {
     pub(super) source: u32,
     /// Events (Dynamo, in process) or batches (engines) of this life.
     pub(super) cursor: Cursor,
-    pub(super) claims: super::dynamo::Claims,
+    pub(super) claims: Claims,
     /// When the last batch was published, by the engine's clock.
     pub(super) last_batch_at_ms: u64,
     /// Windows that the rank's events have stated.
     pub(super) windows: Vec<Window>,
     watermark: Watermark,
     best_lag: BestLag,
+    /// Something was taken that the watermark does not show yet.
+    taken: bool,
+    /// Messages that did not decode, each counted as one event missing, until the next number says how many they held.
+    unreadable: u64,
     /// A tier below the GPU was used in this life, so that a clear leaves open what it cleared.
     lower_tier_used: bool,
 }
@@ -32,11 +36,13 @@ impl RankStream {
             slot,
             source,
             cursor: Cursor::default(),
-            claims: super::dynamo::Claims::default(),
+            claims: Claims::default(),
             last_batch_at_ms: 0,
             windows: Vec::new(),
             watermark: Watermark::default(),
             best_lag: BestLag::default(),
+            taken: false,
+            unreadable: 0,
             lower_tier_used: false,
         }
     }
@@ -51,6 +57,7 @@ impl RankStream {
         update.forget(self.slot);
         self.cursor = Cursor::default();
         self.best_lag = BestLag::default();
+        self.unreadable = 0;
         self.lower_tier_used = false;
         self.watermark = Watermark {
             life: Life(self.watermark.life.0 + 1),
@@ -71,9 +78,27 @@ impl RankStream {
     pub(super) fn hole(&mut self, update: &mut Update<'_>, missing: u64, applied: &mut Applied) {
         update.forget(self.slot);
         self.watermark.knowledge = Knowledge::Partial;
-        self.watermark.missing_events += missing;
+        self.miss(missing, applied);
         applied.holes += 1;
-        applied.missing += missing;
+    }
+
+    /// A message of the rank came that does not decode.
+    pub(super) fn lose_message(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
+        self.unreadable += 1;
+        self.hole(update, 1, applied);
+    }
+
+    /// Numbers are as a sender states them: sums of them may be anything.
+    fn miss(&mut self, missing: u64, applied: &mut Applied) {
+        self.watermark.missing_events = self.watermark.missing_events.saturating_add(missing);
+        applied.missing = applied.missing.saturating_add(missing);
+    }
+
+    /// Something comes without a number, so that nothing shows what came before it: a lower bound from here on.
+    pub(super) fn doubt(&mut self) {
+        if self.watermark.knowledge == Knowledge::Complete {
+            self.watermark.knowledge = Knowledge::Partial;
+        }
     }
 
     /// Takes the number of the next event or batch. `lost` are frames that are known to be missing in front of it.
@@ -86,17 +111,27 @@ impl RankStream {
         applied: &mut Applied,
     ) -> bool {
         let step = self.cursor.take(number);
+        if step == Step::Repeat {
+            applied.repeated += 1;
+            return false;
+        }
+        self.taken = true;
+        let unreadable = std::mem::take(&mut self.unreadable);
         match step {
-            Step::Repeat => applied.repeated += 1,
+            // What is missing is what did not decode, whose hole is made already.
+            Step::Gap { missing } if unreadable > 0 && lost == 0 => {
+                self.miss(missing.saturating_sub(unreadable), applied);
+            }
             Step::Gap { missing } => self.hole(update, missing, applied),
             Step::First | Step::Next if lost > 0 => self.hole(update, lost, applied),
-            Step::First | Step::Next => {}
+            Step::First | Step::Next | Step::Repeat => {}
         }
-        step != Step::Repeat
+        true
     }
 
     pub(super) fn apply(&mut self, update: &mut Update<'_>, event: &Event, applied: &mut Applied) {
         let outcome = update.apply(self.slot, event);
+        self.taken = true;
         applied.events += 1;
         applied.add_blocks(outcome);
         if outcome.dropped > 0 && self.watermark.knowledge == Knowledge::Complete {
@@ -104,7 +139,7 @@ impl RankStream {
         }
         match event {
             Event::Stored(stored) => self.lower_tier_used |= stored.layer.tier() != Tier::Gpu,
-            Event::Removed(_) => {}
+            Event::Removed(removed) => self.lower_tier_used |= removed.layer.tier() != Tier::Gpu,
             Event::Cleared => {
                 let whole = !self.lower_tier_used;
                 self.watermark.knowledge = if whole { Knowledge::Complete } else { Knowledge::Partial };
@@ -112,14 +147,17 @@ impl RankStream {
         }
     }
 
-    /// Publishes where the stream stands now.
+    /// Publishes where the stream stands now. Its times are those of the newest event taken: what only repeats, or
+    /// shows a loss, does not move them.
     pub(super) fn mark(&mut self, update: &mut Update<'_>, times: Times) {
         self.watermark.last_event_id = self.cursor.last();
-        self.watermark.applied_at_ms = Some(times.steady_ms);
-        if let Some(published) = times.published_at_ms {
-            let lag = times.wall_ms.cast_signed().saturating_sub(published.cast_signed());
-            self.watermark.lag_ms = Some(lag);
-            self.watermark.best_lag_ms = Some(self.best_lag.note(times.steady_ms, lag));
+        if std::mem::take(&mut self.taken) {
+            self.watermark.applied_at_ms = Some(times.steady_ms);
+            if let Some(published) = times.published_at_ms {
+                let lag = times.wall_ms.cast_signed().saturating_sub(published.cast_signed());
+                self.watermark.lag_ms = Some(lag);
+                self.watermark.best_lag_ms = Some(self.best_lag.note(times.steady_ms, lag));
+            }
         }
         update.mark(self.slot, self.watermark);
     }

@@ -28,7 +28,7 @@ impl FromRequest<Service> for Body {
             Err(BytesRejection::FailedToBufferBody(failed))
                 if failed.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE =>
             {
-                Err(Problem::too_large("the body's bytes", None, limit))
+                Err(Problem::too_large("the body's bytes", "body_bytes", None, limit))
             }
             Err(rejection) => {
                 Err(Problem::malformed(format!("the body cannot be read: {}", rejection.status())))

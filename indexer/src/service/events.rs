@@ -1,7 +1,7 @@
 //! `POST /v1/events`: events handed in, as JSON or as the raw messages of a configured stream.
 
 use axum::{
-    extract::{Query, State},
+    extract::{Query, State, rejection::QueryRejection},
     http::{HeaderMap, header},
 };
 use kvtide_events::Hashing;
@@ -22,7 +22,7 @@ const JSON: &str = "application/json";
 const FRAME: &str = "application/x-dynamo-kv-frame";
 const BATCH: &str = "application/x-engine-kv-batch";
 
-/// What names a raw message's stream.
+/// What names a raw message's stream, and its number in it.
 #[derive(Deserialize)]
 pub(super) struct Raw {
     stream: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct Raw {
 
 /// Events of one rank, in the vocabulary's JSON form.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with scope, worker_id and events")]
 struct Request {
     scope: ScopeQuery,
     worker_id: u64,
@@ -42,30 +42,29 @@ struct Request {
     events: Vec<JsonEvent>,
 }
 
+/// All fields of all kinds. An enum tagged by its `type` would first be kept whole as untyped values, 32 bytes for
+/// each token.
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum JsonEvent {
-    Stored {
-        #[serde(default)]
-        tier: JsonTier,
-        #[serde(default)]
-        group: u64,
-        #[serde(default)]
-        parent: Option<Hash>,
-        /// Names and content.
-        blocks: Option<Vec<JsonBlock>>,
-        /// Names, with the tokens of all blocks or alone.
-        sequence_hashes: Option<Vec<Hash>>,
-        token_ids: Option<Vec<u32>>,
-    },
-    Removed {
-        #[serde(default)]
-        tier: JsonTier,
-        #[serde(default)]
-        group: u64,
-        sequence_hashes: Vec<Hash>,
-    },
-    Cleared {},
+#[serde(deny_unknown_fields, expecting = "an object with a type")]
+struct JsonEvent {
+    #[serde(rename = "type")]
+    kind: Kind,
+    tier: Option<JsonTier>,
+    group: Option<u64>,
+    parent: Option<Hash>,
+    /// Names and content.
+    blocks: Option<Vec<JsonBlock>>,
+    /// Names, with the tokens of all blocks or alone.
+    sequence_hashes: Option<Vec<Hash>>,
+    token_ids: Option<Vec<u32>>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Stored,
+    Removed,
+    Cleared,
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]
@@ -79,7 +78,7 @@ enum JsonTier {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with sequence_hash and block_hash")]
 struct JsonBlock {
     sequence_hash: Hash,
     block_hash: Hash,
@@ -91,6 +90,7 @@ pub(super) struct Response {
     applied_events: u64,
     ignored_events: u64,
     repeated_events: u64,
+    refused_events: u64,
     missing_events: u64,
     stored_blocks: usize,
     removed_blocks: usize,
@@ -104,6 +104,7 @@ impl From<Applied> for Response {
             applied_events: applied.events,
             ignored_events: applied.ignored,
             repeated_events: applied.repeated,
+            refused_events: applied.refused_events(),
             missing_events: applied.missing,
             stored_blocks: applied.blocks.stored,
             removed_blocks: applied.blocks.removed,
@@ -115,23 +116,33 @@ impl From<Applied> for Response {
 
 pub(super) async fn post(
     State(service): State<Service>,
-    Query(raw): Query<Raw>,
+    raw: Result<Query<Raw>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Response>, Problem> {
-    let content_type =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or(JSON);
-    let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Ok(Query(raw)) = raw else {
+        let expected = "expected ?stream=NAME and with it perhaps &sequence=NUMBER, got another query string";
+        return Err(Problem::malformed(expected));
+    };
+    let media_type = match headers.get(header::CONTENT_TYPE) {
+        Some(value) => String::from_utf8_lossy(value.as_bytes()),
+        None => JSON.into(),
+    };
+    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let applied = match media_type.as_str() {
         JSON => json_events(&service, &body)?,
         FRAME => raw_message(&service, &raw, Message::Frame(&body.0))?,
         BATCH => raw_message(&service, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 })?,
         other => return Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
-    if applied.refused > 0 && applied.events == 0 {
-        return Err(Problem::other_source(applied.refused));
+    let refused = applied.refused_events();
+    if applied.events > 0 || refused == 0 {
+        return Ok(Json(applied.into()));
     }
-    Ok(Json(applied.into()))
+    Err(match applied.crowded {
+        0 => Problem::other_source(refused),
+        1.. => Problem::too_many_ranks(refused, service.indexer.limits().index.ranks),
+    })
 }
 
 fn raw_message(service: &Service, raw: &Raw, message: Message<'_>) -> Result<Applied, Problem> {
@@ -151,33 +162,43 @@ fn json_events(service: &Service, body: &Body) -> Result<Applied, Problem> {
             "expected scope.model and scope.block_size, since events create their scope",
         ));
     };
+    if request.first_event_id == Some(0) {
+        return Err(Problem::impossible("first_event_id counts from 1, got 0"));
+    }
     if request.events.len() > service.limits.events {
-        let (got, limit) = (request.events.len() as u64, service.limits.events as u64);
-        return Err(Problem::too_large("the request's events", Some(got), limit));
+        let got = request.events.len() as u64;
+        return Err(Problem::too_large(
+            "the request's events",
+            "events",
+            Some(got),
+            service.limits.events as u64,
+        ));
     }
     let seed = Seed::of(request.scope.adapter.as_deref(), request.scope.tenant.as_deref());
-    let stream = service.indexer.direct(&scope)?;
-    let hashing = Hashing { block_size: scope.block_size, eagle: stream.stream().eagle };
+    let hashing = service.indexer.hashing(&scope)?;
     let rank = Rank { worker_id: request.worker_id, dp_rank: request.dp_rank };
     let events = request.events.into_iter().map(|event| event.event(hashing, seed, &service.limits));
     let events = events.collect::<Result<Vec<Event>, Problem>>()?;
+    // Only now: what is refused creates no scope.
+    let stream = service.indexer.direct(&scope)?;
     Ok(service.indexer.apply_events(&stream, rank, request.first_event_id, &events)?)
 }
 
 impl JsonEvent {
     fn event(self, hashing: Hashing, seed: Seed, limits: &ServiceLimits) -> Result<Event, Problem> {
-        let event = match self {
-            JsonEvent::Stored { tier, group, parent, blocks, sequence_hashes, token_ids } => {
-                Event::Stored(Stored {
-                    layer: layer(tier, group)?,
-                    parent: parent.map(|parent| SequenceHash(parent.0)),
-                    blocks: stored_blocks(blocks, sequence_hashes, token_ids, hashing, seed)?,
-                })
-            }
-            JsonEvent::Removed { tier, group, sequence_hashes } => {
-                Event::Removed(Removed { layer: layer(tier, group)?, names: names(sequence_hashes) })
-            }
-            JsonEvent::Cleared {} => Event::Cleared,
+        self.refuse_foreign_fields()?;
+        let layer = layer(self.tier.unwrap_or_default(), self.group.unwrap_or(0))?;
+        let event = match self.kind {
+            Kind::Stored => Event::Stored(Stored {
+                layer,
+                parent: self.parent.map(|parent| SequenceHash(parent.0)),
+                blocks: stored_blocks(self.blocks, self.sequence_hashes, self.token_ids, hashing, seed)?,
+            }),
+            Kind::Removed => match self.sequence_hashes {
+                Some(hashes) => Event::Removed(Removed { layer, names: names(hashes) }),
+                None => return Err(Problem::malformed("a removed event without sequence_hashes")),
+            },
+            Kind::Cleared => Event::Cleared,
         };
         let blocks = match &event {
             Event::Stored(stored) => stored.blocks.len(),
@@ -186,9 +207,27 @@ impl JsonEvent {
         };
         if blocks > limits.event_blocks {
             let limit = limits.event_blocks as u64;
-            return Err(Problem::too_large("an event's blocks", Some(blocks as u64), limit));
+            return Err(Problem::too_large("an event's blocks", "event_blocks", Some(blocks as u64), limit));
         }
         Ok(event)
+    }
+
+    /// Refuses fields that events of this kind do not have.
+    fn refuse_foreign_fields(&self) -> Result<(), Problem> {
+        let parent = ("parent", self.parent.is_some());
+        let blocks = ("blocks", self.blocks.is_some());
+        let tokens = ("token_ids", self.token_ids.is_some());
+        let names = ("sequence_hashes", self.sequence_hashes.is_some());
+        let (tier, group) = (("tier", self.tier.is_some()), ("group", self.group.is_some()));
+        let (kind, foreign): (_, &[(&str, bool)]) = match self.kind {
+            Kind::Stored => ("stored", &[]),
+            Kind::Removed => ("removed", &[parent, blocks, tokens]),
+            Kind::Cleared => ("cleared", &[parent, blocks, tokens, names, tier, group]),
+        };
+        match foreign.iter().find(|(_, given)| *given) {
+            Some((field, _)) => Err(Problem::malformed(format!("a {kind} event has no {field}"))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{Answer, PromptContent, Query, ScopeQuery};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with token_ids or block_hashes")]
 struct Request {
     #[serde(default)]
     scope: ScopeQuery,

@@ -52,10 +52,25 @@ impl Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "impossible", detail)
     }
 
-    /// Something that is larger than its limit.
-    pub(super) fn too_large(what: &str, got: Option<u64>, limit: u64) -> Problem {
-        let detail = format!("{what} exceeds the limit of {limit}");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail).with("got", got).with("limit", limit)
+    /// Something that is larger than the limit of that name.
+    pub(super) fn too_large(what: &str, name: &str, got: Option<u64>, limit: u64) -> Problem {
+        let detail = format!("{what} exceed the limit {name} of {limit}");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+            .with("got", got)
+            .with("limit", limit)
+            .with("limit_name", name)
+    }
+
+    /// One more than there is room for, by the limit of that name.
+    fn too_many(kind: &'static str, name: &str, detail: impl Into<String>, limit: usize) -> Problem {
+        Problem::new(StatusCode::INSUFFICIENT_STORAGE, kind, detail)
+            .with("limit", limit)
+            .with("limit_name", name)
+    }
+
+    pub(super) fn too_many_ranks(refused: u64, limit: usize) -> Problem {
+        let detail = format!("no room for another rank: its scope has {limit}, the limit ranks");
+        Problem::too_many("too-many-ranks", "ranks", detail, limit).with("refused_events", refused)
     }
 
     pub(super) fn unknown_stream(known: usize) -> Problem {
@@ -63,9 +78,9 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
     }
 
-    /// The rank is fed by another source.
+    /// The rank is fed by another source, or claimed by two publishers.
     pub(super) fn other_source(refused: u64) -> Problem {
-        let detail = "the rank is fed by another source, or there is no room for another rank";
+        let detail = "another source feeds the rank, or two live publishers claim it";
         Problem::new(StatusCode::CONFLICT, "refused", detail).with("refused_events", refused)
     }
 }
@@ -112,7 +127,7 @@ impl From<QueryError> for Problem {
                     .with("differences", differences)
             }
             QueryError::TooManyTokens { got, limit } => {
-                Problem::too_large("the prompt's tokens", Some(got), limit)
+                Problem::too_large("the prompt's tokens", "query_tokens", Some(got), limit)
             }
         }
     }
@@ -129,9 +144,7 @@ impl From<BindError> for Problem {
                     .with("got", got)
                     .with("expected", expected)
             }
-            BindError::ScopesFull { limit } => {
-                Problem::new(StatusCode::INSUFFICIENT_STORAGE, "too-many-scopes", detail).with("limit", limit)
-            }
+            BindError::ScopesFull { limit } => Problem::too_many("too-many-scopes", "scopes", detail, limit),
         }
     }
 }

@@ -1,12 +1,7 @@
 //! A real nats-server, frames of Dynamo's own making, and the answers over HTTP held against the reference model.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
-
-mod bus;
-
 use std::{collections::BTreeMap, path::Path};
 
-use bus::{Frame, SUBJECT, meaning};
 use dynamo_kv_router::protocols::RouterEvent;
 use kvtide_radix::{BlockHash, Rank, RankSettings};
 use kvtide_tests::{
@@ -16,6 +11,8 @@ use kvtide_tests::{
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+
+use crate::frames::{Frame, SUBJECT, event, meaning, stored};
 
 const BLOCK_SIZE: u32 = 4;
 
@@ -130,23 +127,6 @@ impl World {
 fn rank_of(value: &Value) -> Rank {
     let number = |name: &str| value[name].as_u64().unwrap();
     Rank { worker_id: number("worker_id"), dp_rank: u32::try_from(number("dp_rank")).unwrap() }
-}
-
-fn event(worker_id: u64, event_id: u64, tier: &str, data: &Value) -> RouterEvent {
-    serde_json::from_value(json!({
-        "worker_id": worker_id,
-        "storage_tier": tier,
-        "event": {"event_id": event_id, "data": data, "dp_rank": 0},
-    }))
-    .unwrap()
-}
-
-fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> Value {
-    let blocks: Vec<Value> = blocks
-        .iter()
-        .map(|(name, content)| json!({"block_hash": name, "tokens_hash": content, "mm_extra_info": null}))
-        .collect();
-    json!({"stored": {"parent_hash": parent, "start_position": null, "blocks": blocks}})
 }
 
 /// A publisher of one worker, whose prompts come from a few contents so that they share prefixes.
@@ -330,7 +310,7 @@ fn a_frame_that_does_not_decode_is_a_hole_and_its_content_stays_out_of_the_log()
     frame.truncate(cut);
     frame.extend(canary.as_bytes());
     world.publish(frame);
-    let line = world.kvtide.wait_for_log("frame refused");
+    let line = world.kvtide.wait_for_log("message refused");
     assert!(line.contains(SUBJECT) && line.contains("bytes=") && !line.contains(canary), "{line}");
     let rank = Rank { worker_id: 5, dp_rank: 0 };
     let worker = &world.workers()[&rank];

@@ -4,7 +4,7 @@ use dynamo_kv_router::protocols::RouterEvent;
 use kvtide_radix::{
     Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, SequenceHash, Stored, Tier,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) const SUBJECT: &str = "namespace.dynamo.component.backend.endpoint.generate.kv-events";
 
@@ -72,4 +72,23 @@ pub(crate) fn meaning(event: &Value) -> (Rank, Option<Event>) {
         Event::Removed(Removed { layer, names: names(&data["removed"]["block_hashes"]) })
     };
     (rank, Some(meaning))
+}
+
+/// An event of a worker, as Dynamo's crate has it.
+pub(crate) fn event(worker_id: u64, event_id: u64, tier: &str, data: &Value) -> RouterEvent {
+    serde_json::from_value(json!({
+        "worker_id": worker_id,
+        "storage_tier": tier,
+        "event": {"event_id": event_id, "data": data, "dp_rank": 0},
+    }))
+    .unwrap()
+}
+
+/// The data of a store of blocks, each a name and its content.
+pub(crate) fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> Value {
+    let blocks: Vec<Value> = blocks
+        .iter()
+        .map(|(name, content)| json!({"block_hash": name, "tokens_hash": content, "mm_extra_info": null}))
+        .collect();
+    json!({"stored": {"parent_hash": parent, "start_position": null, "blocks": blocks}})
 }

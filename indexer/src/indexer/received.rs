@@ -1,0 +1,129 @@
+//! A message on its way: decoded, counted as pending, and then applied.
+
+use kvtide_events::{Batch, DecodeError, Engine, Frame};
+use kvtide_radix::Rank;
+
+use super::{ApplyError, BoundStream};
+use crate::{
+    Applied,
+    pending::PendingEvents,
+    stream::{Format, Stream},
+    telemetry,
+};
+
+/// A message of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Message<'a> {
+    /// A frame of Dynamo's event plane.
+    Frame(&'a [u8]),
+    /// A batch of an engine's publisher, with its number if it came with one.
+    Batch {
+        /// The number.
+        sequence: Option<u64>,
+        /// The batch.
+        payload: &'a [u8],
+    },
+}
+
+/// A message that is decoded but not yet applied. Its events count as pending.
+pub struct Received<'a> {
+    stream: &'a BoundStream,
+    content: Result<Decoded, (DecodeError, Lost)>,
+    pending: PendingEvents,
+}
+
+enum Decoded {
+    Frame(Frame),
+    Batch { sequence: Option<u64>, batch: Batch },
+}
+
+/// What is lost with a message that does not decode.
+#[derive(Clone, Copy)]
+enum Lost {
+    Frame { publisher_id: Option<u64> },
+    Batch { sequence: Option<u64> },
+}
+
+impl<'a> Received<'a> {
+    pub(super) fn decode(stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
+        let content = match (message, &stream.stream.format) {
+            (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
+                Ok(frame) => Ok(Decoded::Frame(frame)),
+                Err(error) => Err((error, Lost::Frame { publisher_id: Frame::publisher_of(bytes) })),
+            },
+            (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
+                let engine: Engine = engine.engine(stream.stream.scope.block_size);
+                match engine.decode(payload) {
+                    Ok(batch) => Ok(Decoded::Batch { sequence, batch }),
+                    Err(error) => Err((error, Lost::Batch { sequence })),
+                }
+            }
+            (message, format) => {
+                let (stream, expected) = (stream.stream.name.clone(), format.describe());
+                return Err(ApplyError::OtherFormat { stream, expected, got: message.describe() });
+            }
+        };
+        let pending = content.as_ref().map_or_else(|_| Vec::new(), |content| content.events(&stream.stream));
+        Ok(Received { stream, content, pending: stream.scope.pending.add(pending) })
+    }
+
+    /// Applies the message, as one version.
+    ///
+    /// # Errors
+    /// [`ApplyError::Undecodable`].
+    pub fn commit(self) -> Result<Applied, ApplyError> {
+        let Received { stream, content, pending } = self;
+        let mut mirror = stream.scope.mirror.lock();
+        let (applied, refused) = match (content, &stream.stream.format) {
+            (Ok(Decoded::Frame(frame)), _) => (mirror.apply_frame(stream.source, frame, pending), None),
+            (Ok(Decoded::Batch { sequence, batch }), Format::Engine(engine)) => {
+                (mirror.apply_batch(stream.source, engine, sequence, &batch), None)
+            }
+            (Ok(Decoded::Batch { .. }), Format::Dynamo | Format::Direct) => (Applied::default(), None),
+            (Err((error, Lost::Frame { publisher_id })), _) => (mirror.lose_frame(publisher_id), Some(error)),
+            (Err((error, Lost::Batch { sequence })), _) => {
+                (mirror.lose_batch(stream.source, sequence), Some(error))
+            }
+        };
+        drop(mirror);
+        telemetry::count_message(stream, &applied);
+        match refused {
+            None => Ok(applied),
+            Some(error) => {
+                telemetry::count_undecodable(stream);
+                Err(ApplyError::Undecodable { stream: stream.stream.name.clone(), error })
+            }
+        }
+    }
+}
+
+impl Decoded {
+    /// How many events it has for which rank.
+    fn events(&self, stream: &Stream) -> Vec<(Rank, u64)> {
+        let mut counts: Vec<(Rank, u64)> = Vec::new();
+        match (self, &stream.format) {
+            (Decoded::Frame(frame), _) => {
+                for event in &frame.events {
+                    match counts.last_mut() {
+                        Some((rank, count)) if *rank == event.rank => *count += 1,
+                        Some(_) | None => counts.push((event.rank, 1)),
+                    }
+                }
+            }
+            (Decoded::Batch { batch, .. }, Format::Engine(engine)) => {
+                counts.push((engine.rank(batch), batch.events.len() as u64));
+            }
+            (Decoded::Batch { .. }, Format::Dynamo | Format::Direct) => {}
+        }
+        counts
+    }
+}
+
+impl Message<'_> {
+    fn describe(self) -> &'static str {
+        match self {
+            Message::Frame(_) => "Dynamo frames",
+            Message::Batch { .. } => "engine batches",
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Dynamo's event plane: frames as its own crate encodes them, in and out of order, on a real bus and without one.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
+
+mod frames;
+mod nats;
+mod reorder;

@@ -1,0 +1,123 @@
+//! Frames out of order: those ahead of their turn wait a moment, and only then is something lost.
+
+use std::sync::Arc;
+
+use kvtide::{
+    BoundStream, Clock, Format, Indexer, KnowledgeState, Limits, Message, Query, RankAnswer, Scope, Stream,
+};
+use kvtide::{PromptContent, ScopeQuery};
+use kvtide_radix::BlockHash;
+
+use crate::frames::{Frame, event, stored};
+
+const PUBLISHER: u64 = 77;
+
+struct World {
+    clock: Clock,
+    indexer: Indexer,
+    stream: Arc<BoundStream>,
+}
+
+impl World {
+    fn new() -> World {
+        let clock = Clock::manual(1_700_000_000_000);
+        let indexer = Indexer::new(Limits::default(), clock.clone());
+        let scope = Scope::new("m", 4);
+        let stream = Stream { name: "bus".into(), scope, eagle: false, format: Format::Dynamo };
+        let stream = indexer.bind(stream).unwrap();
+        World { clock, indexer, stream }
+    }
+
+    /// Hands in frame `sequence` of a publisher whose every frame stores one more block of one prompt.
+    fn frame(&self, publisher_id: u64, sequence: u64) {
+        let parent = (sequence > 0).then_some(sequence);
+        let data = stored(parent, &[(sequence + 1, sequence + 1)]);
+        let events = vec![event(7, sequence + 1, "device", &data)];
+        let frame = Frame { publisher_id, sequence, published_at: 1_700_000_000_000, events };
+        self.indexer.apply(&self.stream, Message::Frame(&frame.encode())).unwrap();
+    }
+
+    /// What is known of the worker, and how many leading blocks of the prompt it holds.
+    fn answer(&self) -> Option<(RankAnswer, u32)> {
+        let prompt = PromptContent::Hashes((1..200).map(BlockHash).collect());
+        let query = Query { scope: ScopeQuery::default(), prompt, ..Query::default() };
+        let answer = self.indexer.overlap(&query).unwrap().ranks.into_iter().next()?;
+        let blocks = answer.reach_tokens.map_or(0, |reach| reach.gpu / 4);
+        Some((answer, blocks))
+    }
+
+    fn expect(&self, knowledge: KnowledgeState, blocks: u32, pending: u64, missing: u64) {
+        let (answer, got) = self.answer().unwrap();
+        let fresh = answer.freshness.unwrap();
+        assert_eq!(
+            (answer.knowledge, got, fresh.pending_events, fresh.missing_events),
+            (knowledge, blocks, pending, missing)
+        );
+    }
+
+    fn pass(&self, ms: u64) {
+        self.clock.advance(ms);
+        self.indexer.tick();
+    }
+}
+
+#[test]
+fn frames_that_change_places_are_applied_in_their_order() {
+    for order in [[0, 2, 1, 3, 4], [1, 0, 2, 3, 4], [4, 3, 2, 1, 0], [0, 3, 1, 4, 2]] {
+        let world = World::new();
+        for sequence in order {
+            world.frame(PUBLISHER, sequence);
+            world.pass(10);
+        }
+        world.expect(KnowledgeState::Complete, 5, 0, 0);
+    }
+}
+
+#[test]
+fn what_waits_is_pending_and_after_the_wait_what_is_missing_is_lost() {
+    let world = World::new();
+    for sequence in [0, 1, 3, 4, 6] {
+        world.frame(PUBLISHER, sequence);
+    }
+    world.expect(KnowledgeState::Complete, 2, 3, 0);
+    world.pass(199);
+    world.expect(KnowledgeState::Complete, 2, 3, 0);
+    world.pass(1);
+    // What came before the hole is forgotten, so that the blocks behind it cannot be placed.
+    world.expect(KnowledgeState::Partial, 0, 0, 2);
+    world.frame(PUBLISHER, 2);
+    world.expect(KnowledgeState::Partial, 0, 0, 2);
+}
+
+#[test]
+fn the_sixty_fifth_frame_that_waits_ends_the_wait() {
+    let world = World::new();
+    world.frame(PUBLISHER, 0);
+    for sequence in 2..=65 {
+        world.frame(PUBLISHER, sequence);
+    }
+    world.expect(KnowledgeState::Complete, 1, 64, 0);
+    world.frame(PUBLISHER, 66);
+    world.expect(KnowledgeState::Partial, 0, 0, 1);
+}
+
+#[test]
+fn a_publisher_first_seen_late_is_partial_after_the_wait() {
+    let world = World::new();
+    world.frame(PUBLISHER, 5);
+    assert!(world.answer().is_none(), "nothing is known of the rank before its first frame is applied");
+    world.pass(200);
+    world.expect(KnowledgeState::Partial, 0, 0, 0);
+}
+
+#[test]
+fn what_waits_of_a_publisher_that_was_replaced_meanwhile_is_only_late() {
+    let world = World::new();
+    world.frame(PUBLISHER, 0);
+    world.frame(PUBLISHER, 2);
+    world.pass(50);
+    world.frame(PUBLISHER + 1, 0);
+    world.pass(150);
+    world.frame(PUBLISHER + 1, 1);
+    world.expect(KnowledgeState::Complete, 2, 0, 0);
+}
