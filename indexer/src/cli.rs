@@ -48,7 +48,7 @@ pub(crate) fn run() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("kvtide: {failure}");
+            eprintln!("kvtide: {}", failure.to_string().trim_end());
             ExitCode::FAILURE
         }
     }

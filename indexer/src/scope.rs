@@ -119,3 +119,69 @@ impl ScopeQuery {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Scope, ScopeQuery};
+
+    fn scope(model: &str, revision: Option<&str>, block_size: u32) -> Scope {
+        Scope { revision: revision.map(str::to_owned), ..Scope::new(model, block_size) }
+    }
+
+    fn query(json: &str) -> ScopeQuery {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_part_that_is_given_must_be_the_scopes_and_one_left_out_may_be_any() {
+        let (plain, revised) = (scope("m", None, 16), scope("m", Some("r"), 16));
+        let rows = [
+            ("{}", true, true),
+            (r#"{"model": "m", "block_size": 16}"#, true, true),
+            (r#"{"model": "m", "revision": null}"#, true, false),
+            (r#"{"revision": "r"}"#, false, true),
+            (r#"{"revision": ""}"#, false, false),
+            (r#"{"revision": null, "layout": null, "tokenizer": null, "kv_dtype": null}"#, true, false),
+            (r#"{"layout": "r"}"#, false, false),
+            (r#"{"block_size": 32}"#, false, false),
+            (r#"{"model": "M"}"#, false, false),
+            // No parts of a scope: they enter the hashes.
+            (r#"{"adapter": "a", "tenant": "t"}"#, true, true),
+        ];
+        for (json, fits_plain, fits_revised) in rows {
+            assert_eq!(query(json).fits(&plain), fits_plain, "{json}");
+            assert_eq!(query(json).fits(&revised), fits_revised, "{json}");
+        }
+    }
+
+    #[test]
+    fn null_survives_being_sent_on() {
+        for json in ["{}", r#"{"model":"m","revision":null,"tenant":"t"}"#, r#"{"revision":"r"}"#] {
+            assert_eq!(serde_json::to_string(&query(json)).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn only_a_model_and_a_block_size_name_a_scope_by_themselves() {
+        assert_eq!(query(r#"{"model": "m"}"#).to_scope(), None);
+        assert_eq!(query(r#"{"block_size": 16}"#).to_scope(), None);
+        let named = query(r#"{"model": "m", "block_size": 16, "revision": "r", "tenant": "t"}"#);
+        assert_eq!(named.to_scope(), Some(scope("m", Some("r"), 16)));
+        let plain = query(r#"{"model": "m", "block_size": 16, "revision": null}"#);
+        assert_eq!(plain.to_scope(), Some(Scope::new("m", 16)));
+    }
+
+    #[test]
+    fn differences_are_the_parts_that_differ_with_each_value_once() {
+        let some = |value: &str| Some(value.to_owned());
+        let scopes = [scope("m", None, 16), scope("m", Some("r"), 16), scope("m", Some("r"), 32)];
+        let [plain, revised, larger] = &scopes;
+        let revisions = ("revision", vec![None, some("r")]);
+        let sizes = ("block_size", vec![some("16"), some("32")]);
+        assert_eq!(Scope::differences(&[plain]), []);
+        assert_eq!(Scope::differences(&[plain, plain]), []);
+        assert_eq!(Scope::differences(&[revised, plain]), std::slice::from_ref(&revisions));
+        assert_eq!(Scope::differences(&[revised, larger]), std::slice::from_ref(&sizes));
+        assert_eq!(Scope::differences(&[larger, revised, plain]), [revisions, sizes]);
+    }
+}

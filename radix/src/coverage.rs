@@ -20,6 +20,15 @@ pub(crate) struct Span {
     pub(crate) to: u32,
 }
 
+impl Span {
+    /// What is left of the span in front of some blocks and behind them.
+    fn without(self, blocks: &Range<u32>) -> (Option<Span>, Option<Span>) {
+        let head = (self.from < blocks.start).then_some(Span { to: blocks.start.min(self.to), ..self });
+        let tail = (self.to > blocks.end).then_some(Span { from: blocks.end.max(self.from), ..self });
+        (head, tail)
+    }
+}
+
 /// Who holds what of one run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Coverage {
@@ -47,10 +56,39 @@ impl Coverage {
         self.full.contains(rank) || !self.of_rank(rank).is_empty()
     }
 
+    /// Whether the rank holds the whole run on the GPU, and nobody holds anything else of it.
+    pub(crate) fn is_only(&self, rank: RankSlot) -> bool {
+        self.spans.is_empty() && self.full.is_only(rank)
+    }
+
     /// Whether the rank holds the block at `depth` in `layer`.
     pub(crate) fn holds(&self, rank: RankSlot, layer: Layer, depth: u32) -> bool {
         (layer == Layer::GPU && self.full.contains(rank))
             || self.spans[self.of(rank, layer)].iter().any(|span| span.from <= depth && depth < span.to)
+    }
+
+    /// Whether the rank holds any of the blocks in `layer`.
+    pub(crate) fn meets(&self, rank: RankSlot, layer: Layer, blocks: &Range<u32>) -> bool {
+        (layer == Layer::GPU && self.full.contains(rank))
+            || self.spans[self.of(rank, layer)]
+                .iter()
+                .any(|span| span.from < blocks.end && blocks.start < span.to)
+    }
+
+    /// The blocks that the rank holds in `layer` without a gap around `depth`; none if it does not hold that one.
+    pub(crate) fn held_around(
+        &self,
+        rank: RankSlot,
+        layer: Layer,
+        depth: u32,
+        run: &Range<u32>,
+    ) -> Range<u32> {
+        if layer == Layer::GPU && self.full.contains(rank) {
+            return run.clone();
+        }
+        let around =
+            self.spans[self.of(rank, layer)].iter().find(|span| span.from <= depth && depth < span.to);
+        around.map_or(depth..depth, |span| span.from..span.to)
     }
 
     /// Whether the rank holds the block at `depth` anywhere.
@@ -107,44 +145,78 @@ impl Coverage {
     }
 
     /// The rank now holds `blocks` of the run in `layer`. Returns how many it did not hold before.
-    pub(crate) fn cover(&mut self, rank: RankSlot, layer: Layer, blocks: Range<u32>, run: &Range<u32>) -> u32 {
+    pub(crate) fn cover(
+        &mut self,
+        rank: RankSlot,
+        layer: Layer,
+        blocks: Range<u32>,
+        run: &Range<u32>,
+    ) -> u32 {
         if layer == Layer::GPU && self.full.contains(rank) {
             return 0;
         }
         let of = self.of(rank, layer);
         // The spans that `blocks` touches or overlaps become one with it (C1).
-        let first = of.start + self.spans[of.clone()].iter().take_while(|span| span.to < blocks.start).count();
-        let last = of.end - self.spans[first..of.end].iter().rev().take_while(|s| s.from > blocks.end).count();
+        let first =
+            of.start + self.spans[of.clone()].iter().take_while(|span| span.to < blocks.start).count();
+        let last =
+            of.end - self.spans[first..of.end].iter().rev().take_while(|s| s.from > blocks.end).count();
         let joined = &self.spans[first..last];
         let from = joined.first().map_or(blocks.start, |span| span.from.min(blocks.start));
         let to = joined.last().map_or(blocks.end, |span| span.to.max(blocks.end));
         let before: u32 = joined.iter().map(|span| span.to - span.from).sum();
-        let added = to - from - before;
         if layer == Layer::GPU && (from..to) == *run {
-            self.spans.drain(first..last);
             self.full.insert(rank);
+            self.replace(first..last, None, None);
         } else {
-            self.spans.splice(first..last, [Span { rank, layer, from, to }]);
+            self.replace(first..last, Some(Span { rank, layer, from, to }), None);
         }
-        added
+        to - from - before
     }
 
     /// The rank no longer holds `blocks` of the run in `layer`. Returns how many it held before.
-    pub(crate) fn uncover(&mut self, rank: RankSlot, layer: Layer, blocks: Range<u32>, run: &Range<u32>) -> u32 {
+    pub(crate) fn uncover(
+        &mut self,
+        rank: RankSlot,
+        layer: Layer,
+        blocks: Range<u32>,
+        run: &Range<u32>,
+    ) -> u32 {
         if layer == Layer::GPU && self.full.remove(rank) {
             let at = self.of(rank, layer).start;
-            self.spans.insert(at, Span { rank, layer, from: run.start, to: run.end });
+            let (head, tail) = Span { rank, layer, from: run.start, to: run.end }.without(&blocks);
+            self.replace(at..at, head, tail);
+            return blocks.end - blocks.start;
         }
         let of = self.of(rank, layer);
-        let first = of.start + self.spans[of.clone()].iter().take_while(|span| span.to <= blocks.start).count();
-        let last = of.end - self.spans[first..of.end].iter().rev().take_while(|s| s.from >= blocks.end).count();
+        let first =
+            of.start + self.spans[of.clone()].iter().take_while(|span| span.to <= blocks.start).count();
+        let last =
+            of.end - self.spans[first..of.end].iter().rev().take_while(|s| s.from >= blocks.end).count();
         let cut = &self.spans[first..last];
         let held = |span: &Span| span.to.min(blocks.end) - span.from.max(blocks.start);
         let removed = cut.iter().map(held).sum();
-        let head = cut.first().filter(|span| span.from < blocks.start).map(|&span| Span { to: blocks.start, ..span });
-        let tail = cut.last().filter(|span| span.to > blocks.end).map(|&span| Span { from: blocks.end, ..span });
-        self.spans.splice(first..last, head.into_iter().chain(tail));
+        let head = cut.first().and_then(|span| span.without(&blocks).0);
+        let tail = cut.last().and_then(|span| span.without(&blocks).1);
+        self.replace(first..last, head, tail);
         removed
+    }
+
+    /// Puts up to two spans in the place of others. Nearly always it is one for one, which moves nothing: twice as
+    /// fast as `Vec::splice`.
+    fn replace(&mut self, place: Range<usize>, head: Option<Span>, tail: Option<Span>) {
+        let mut at = place.start;
+        for span in head.into_iter().chain(tail) {
+            if at < place.end {
+                self.spans[at] = span;
+            } else {
+                self.spans.insert(at, span);
+            }
+            at += 1;
+        }
+        if at < place.end {
+            self.spans.drain(at..place.end);
+        }
     }
 
     /// Takes the rank out altogether.
@@ -159,8 +231,7 @@ impl Coverage {
             return;
         }
         let full = std::mem::take(&mut self.full);
-        let spans =
-            full.iter().map(|rank| Span { rank, layer: Layer::GPU, from: old.start, to: old.end });
+        let spans = full.iter().map(|rank| Span { rank, layer: Layer::GPU, from: old.start, to: old.end });
         self.spans.extend(spans);
         self.spans.sort_unstable();
     }
@@ -174,7 +245,10 @@ impl Coverage {
     pub(crate) fn split(&mut self, depth: u32, run: &Range<u32>) -> Coverage {
         let mut tail = Coverage { full: self.full.clone(), spans: Vec::new() };
         tail.spans.extend(
-            self.spans.iter().filter(|span| span.to > depth).map(|&span| Span { from: span.from.max(depth), ..span }),
+            self.spans
+                .iter()
+                .filter(|span| span.to > depth)
+                .map(|&span| Span { from: span.from.max(depth), ..span }),
         );
         self.spans.retain_mut(|span| {
             span.to = span.to.min(depth);
@@ -197,7 +271,7 @@ impl Coverage {
         spans.extend(expand(&other.full, behind, &self.full));
         spans.extend(other.spans);
         spans.sort_unstable();
-        self.full.keep(&other.full, &mut RankSet::default());
+        self.full.intersect(&other.full);
         for span in spans {
             match self.spans.last_mut() {
                 Some(last) if (last.rank, last.layer, last.to) == (span.rank, span.layer, span.from) => {

@@ -7,6 +7,13 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockHash(pub u64);
 
+impl AsRef<[BlockHash]> for BlockHash {
+    /// A group of one.
+    fn as_ref(&self) -> &[BlockHash] {
+        std::slice::from_ref(self)
+    }
+}
+
 /// A rank's own opaque name for a block in its prefix. Removals name blocks by it, and so do parents.
 ///
 /// Names belong to the rank that uses them: two ranks may name one content differently, and one name may mean

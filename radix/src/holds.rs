@@ -49,7 +49,14 @@ impl Holds {
     }
 
     /// Adds a copy to a listed block; of a set, only where there is none yet.
-    pub(crate) fn add(&mut self, rank: RankSlot, place: Place, name: SequenceHash, layer: Layer, counted: bool) {
+    pub(crate) fn add(
+        &mut self,
+        rank: RankSlot,
+        place: Place,
+        name: SequenceHash,
+        layer: Layer,
+        counted: bool,
+    ) {
         let list = self.lists.entry((rank, place)).or_default();
         match list.iter_mut().find(|hold| (hold.name, hold.layer) == (name, layer)) {
             Some(hold) if counted => hold.copies += 1,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::{
-    BlockHash, Event, Layer, Outcome, Overlap, Rank, RankSettings, RankSlot, Reach, Size, Tier, Watermark, Window,
-    tree::Tree,
+    BlockHash, Event, Layer, Outcome, Overlap, Rank, RankSettings, RankSlot, Reach, Size, Tier, Watermark,
+    Window, tree::Tree,
 };
 
 /// How much a tree takes in.
@@ -164,8 +164,11 @@ impl View<'_> {
     }
 
     /// Finds every rank's reach into a prompt, given by its block hashes in order, and writes it into `answer`.
-    /// The hashes are asked for one by one, and not beyond where the tree ends.
-    pub fn overlap(&self, prompt: impl IntoIterator<Item = BlockHash>, answer: &mut Overlap) {
+    ///
+    /// The hashes come one by one or in groups, and are not asked for beyond where the tree ends: an iterator that
+    /// computes each [`BlockHash`] when it is asked for saves hashing what nobody holds. Hashes that are there
+    /// already are best given as one slice, `[&hashes]`, which is followed several blocks at a time.
+    pub fn overlap<G: AsRef<[BlockHash]>>(&self, prompt: impl IntoIterator<Item = G>, answer: &mut Overlap) {
         self.tree.overlap(prompt, answer);
     }
 

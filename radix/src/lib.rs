@@ -39,11 +39,13 @@ mod index;
 mod names;
 mod pages;
 mod parking;
+mod prompt;
 mod rank;
 mod rank_set;
 mod reach;
 mod recent;
 mod run;
+mod stretches;
 mod tier;
 mod tree;
 

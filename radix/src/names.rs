@@ -21,6 +21,7 @@ use crate::{
 pub(crate) struct Names {
     table: HashTable<Place>,
     aliases: HashMap<(RankSlot, SequenceHash), Place>,
+    // Names come from outside: a hash that is not known there keeps them from being made to collide.
     hasher: DefaultHashBuilder,
 }
 
@@ -33,15 +34,12 @@ impl Names {
 
     /// Gives a block that has none its own name. Whether it could: another block may have it.
     pub(crate) fn give(&mut self, name: SequenceHash, place: Place, pages: &mut Pages) -> bool {
-        if self.find(name, pages).is_some() {
-            return false;
-        }
-        pages.set_own_name(place, name);
-        if pages.own_name(place).is_none() {
+        if !Pages::can_name(name) || self.find(name, pages).is_some() {
             return false;
         }
         let hash = self.hasher.hash_one(name);
-        self.table.insert_unique(hash, place, |&place| hash_of(&self.hasher, place, pages));
+        self.table.insert_unique(hash, place, |&other| hash_of(&self.hasher, other, pages));
+        pages.set_own_name(place, name);
         true
     }
 

@@ -1,4 +1,4 @@
-//! A set of rank slots: one bit each, in as many words as the highest slot needs.
+//! A set of rank slots: one bit each, in the words from the lowest rank's to the highest's.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,10 @@ const BITS: usize = u64::BITS as usize;
 /// A set of ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RankSet {
-    // One word inline: up to 64 ranks need no allocation. Words behind the last bit are dropped.
+    /// Which word of the whole bitset the first one here is; 0 where there are none.
+    offset: usize,
+    // Of a set that is kept the first and the last word are not 0. One word is inline: a set of one rank needs no allocation, whichever
+    // rank it is, and neither does any set of 64.
     words: SmallVec<[u64; 1]>,
 }
 
@@ -18,28 +21,59 @@ impl RankSet {
         (slot.index() / BITS, 1 << (slot.index() % BITS))
     }
 
+    /// A word of the whole bitset.
+    fn word(&self, index: usize) -> u64 {
+        self.words.get(index.wrapping_sub(self.offset)).copied().unwrap_or(0)
+    }
+
     pub(crate) fn contains(&self, slot: RankSlot) -> bool {
         let (word, bit) = Self::position(slot);
-        self.words.get(word).is_some_and(|word| word & bit != 0)
+        self.word(word) & bit != 0
     }
 
     pub(crate) fn insert(&mut self, slot: RankSlot) {
         let (word, bit) = Self::position(slot);
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
+        if self.words.is_empty() {
+            self.offset = word;
         }
-        self.words[word] |= bit;
+        if word < self.offset {
+            self.words.insert_many(0, std::iter::repeat_n(0, self.offset - word));
+            self.offset = word;
+        }
+        let index = word - self.offset;
+        if index >= self.words.len() {
+            self.words.resize(index + 1, 0);
+        }
+        self.words[index] |= bit;
     }
 
     /// Takes the rank out; whether it was there.
     pub(crate) fn remove(&mut self, slot: RankSlot) -> bool {
         let (word, bit) = Self::position(slot);
-        let Some(found) = self.words.get_mut(word).filter(|word| **word & bit != 0) else { return false };
+        let found = self.words.get_mut(word.wrapping_sub(self.offset));
+        let Some(found) = found.filter(|word| **word & bit != 0) else { return false };
         *found &= !bit;
+        if *found == 0 {
+            self.trim();
+        }
+        true
+    }
+
+    /// Drops words without ranks at both ends.
+    fn trim(&mut self) {
         while self.words.last() == Some(&0) {
             self.words.pop();
         }
-        true
+        let empty = self.words.iter().take_while(|&&word| word == 0).count();
+        if empty > 0 {
+            self.words.drain(..empty);
+        }
+        self.offset = if self.words.is_empty() { 0 } else { self.offset + empty };
+    }
+
+    /// Whether the rank is the only one in the set.
+    pub(crate) fn is_only(&self, slot: RankSlot) -> bool {
+        self.words.len() == 1 && (self.offset, self.words[0]) == Self::position(slot)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -48,6 +82,7 @@ impl RankSet {
 
     pub(crate) fn clear(&mut self) {
         self.words.clear();
+        self.offset = 0;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -56,35 +91,65 @@ impl RankSet {
 
     /// Becomes equal to `other`, keeping its memory.
     pub(crate) fn copy_from(&mut self, other: &RankSet) {
+        self.offset = other.offset;
         self.words.clear();
         self.words.extend_from_slice(&other.words);
     }
 
     /// How many ranks are in one of the two sets only.
     pub(crate) fn difference_count(&self, other: &RankSet) -> usize {
-        let length = self.words.len().max(other.words.len());
-        let word = |set: &RankSet, index: usize| set.words.get(index).copied().unwrap_or(0);
-        (0..length).map(|index| (word(self, index) ^ word(other, index)).count_ones() as usize).sum()
+        let start = self.offset.min(other.offset);
+        let end = (self.offset + self.words.len()).max(other.offset + other.words.len());
+        (start..end).map(|index| (self.word(index) ^ other.word(index)).count_ones() as usize).sum()
     }
 
     /// Keeps the ranks that are in `other` too and moves those that are not into `dropped`.
+    ///
+    /// Leaves words without ranks at the ends of both: sets that a lookup throws away are not worth trimming.
     pub(crate) fn keep(&mut self, other: &RankSet, dropped: &mut RankSet) {
         dropped.words.clear();
-        for (index, word) in self.words.iter_mut().enumerate() {
-            let kept = *word & other.words.get(index).copied().unwrap_or(0);
+        dropped.offset = self.offset;
+        for (index, word) in (self.offset..).zip(&mut self.words) {
+            let kept = *word & other.word(index);
             dropped.words.push(*word ^ kept);
             *word = kept;
         }
     }
 
+    /// Keeps the ranks that are in `other` too.
+    pub(crate) fn intersect(&mut self, other: &RankSet) {
+        self.keep(other, &mut RankSet::default());
+        self.trim();
+    }
+
+    /// Puts every rank into `list`, with the same `value`.
+    pub(crate) fn list<T: Copy>(&self, value: T, list: &mut Vec<(RankSlot, T)>) {
+        for (index, &word) in (self.offset..).zip(&self.words) {
+            let (base, mut rest) = ((index * BITS) as u32, word);
+            // In a word that is nearly full, ranks that follow each other go at once: 0.3 ns a rank against 0.55. In
+            // others that takes twice as long.
+            while rest.count_ones() > 48 {
+                let absent = rest.trailing_zeros();
+                let present = (rest >> absent).trailing_ones();
+                let first = base + absent;
+                list.extend((first..first + present).map(|rank| (RankSlot(rank), value)));
+                rest &= u64::MAX.checked_shl(absent + present).unwrap_or(0);
+            }
+            while rest != 0 {
+                list.push((RankSlot(base + rest.trailing_zeros()), value));
+                rest &= rest - 1;
+            }
+        }
+    }
+
+    /// The ranks, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = RankSlot> {
-        self.words.iter().enumerate().flat_map(|(index, &word)| {
+        (self.offset..).zip(&self.words).flat_map(|(index, &word)| {
             let mut rest = word;
             std::iter::from_fn(move || {
-                let bit = rest.trailing_zeros();
+                let bit = rest.trailing_zeros() as usize;
                 rest &= rest.checked_sub(1)?;
-                // Slots are u16, so there are at most 1,024 words.
-                u16::try_from(index * BITS + bit as usize).ok().map(RankSlot)
+                Some(RankSlot((index * BITS + bit) as u32))
             })
         })
     }

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use crate::{
     chain::ChainId,
     coverage::Coverage,
-    pages::{PAGE_BLOCKS, Pages, Place},
+    pages::{Pages, Place},
+    stretches::Stretches,
 };
 
 /// A run's number.
@@ -19,16 +20,6 @@ pub(crate) struct RunId(pub(crate) u32);
 impl RunId {
     /// No run.
     pub(crate) const NONE: RunId = RunId(u32::MAX);
-}
-
-/// Consecutive slots of one page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Segment {
-    pub(crate) page: u32,
-    /// Depth of its first block.
-    pub(crate) depth: u32,
-    pub(crate) slot: u8,
-    pub(crate) len: u8,
 }
 
 /// The children that hang behind one block of a run.
@@ -49,7 +40,7 @@ pub(crate) struct Run {
     pub(crate) chain: ChainId,
     /// Its blocks, by depth.
     pub(crate) blocks: Range<u32>,
-    pub(crate) segments: SmallVec<[Segment; 2]>,
+    pub(crate) places: Stretches,
     /// Sorted by depth. Children hang at any block, so that a branch cuts no run.
     branches: SmallVec<[Branch; 1]>,
     pub(crate) coverage: Coverage,
@@ -62,7 +53,7 @@ impl Run {
             parent,
             chain,
             blocks: depth..depth,
-            segments: SmallVec::new(),
+            places: Stretches::default(),
             branches: SmallVec::new(),
             coverage: Coverage::default(),
         }
@@ -70,41 +61,23 @@ impl Run {
 
     /// Where the block at `depth` is. It must be in the run.
     pub(crate) fn place(&self, depth: u32) -> Place {
-        let segment = self.segments[self.segment(depth)];
-        Place::new(segment.page, segment.slot + (depth - segment.depth) as u8)
-    }
-
-    /// The index of the segment that holds the block at `depth`.
-    pub(crate) fn segment(&self, depth: u32) -> usize {
-        self.segments.partition_point(|segment| segment.depth <= depth) - 1
+        self.places.place(depth)
     }
 
     pub(crate) fn last_place(&self) -> Place {
         self.place(self.blocks.end - 1)
     }
 
-    /// Notes the block behind the last one.
-    pub(crate) fn push(&mut self, place: Place) {
-        let depth = self.blocks.end;
-        self.blocks.end += 1;
-        match self.segments.last_mut() {
-            Some(last) if last.page == place.page() && last.slot + last.len == place.slot() => last.len += 1,
-            Some(_) | None => {
-                self.segments.push(Segment { page: place.page(), depth, slot: place.slot(), len: 1 });
-            }
-        }
+    /// Notes so many blocks behind the last one, at consecutive places.
+    pub(crate) fn extend(&mut self, place: Place, count: usize) {
+        self.places.push(self.blocks.end, place);
+        self.blocks.end += count as u32;
     }
 
     /// Forgets the blocks from `depth` on.
     pub(crate) fn truncate(&mut self, depth: u32) {
+        self.places.truncate(depth);
         self.blocks.end = depth;
-        while let Some(last) = self.segments.last_mut() {
-            if last.depth < depth {
-                last.len = last.len.min((depth - last.depth).min(PAGE_BLOCKS as u32) as u8);
-                break;
-            }
-            self.segments.pop();
-        }
     }
 
     /// Cuts off the blocks from `depth` on, with what hangs behind them. Their owner must still be changed.
@@ -112,12 +85,8 @@ impl Run {
         let mut tail = Run::new(Some(self.place(depth - 1)), self.chain, depth);
         tail.blocks.end = self.blocks.end;
         tail.coverage = self.coverage.split(depth, &self.blocks);
-        let cut = self.segment(depth);
-        tail.segments.extend(self.segments[cut..].iter().copied());
-        let first = &mut tail.segments[0];
-        let in_front = (depth - first.depth) as u8;
-        *first = Segment { page: first.page, depth, slot: first.slot + in_front, len: first.len - in_front };
-        self.truncate(depth);
+        tail.places = self.places.split(depth);
+        self.blocks.end = depth;
         let kept = self.branches.partition_point(|branch| branch.depth < depth);
         tail.branches.extend(self.branches.drain(kept..));
         tail
@@ -126,12 +95,7 @@ impl Run {
     /// Takes over the blocks of the run behind this one, and what hangs behind them.
     pub(crate) fn join(&mut self, behind: Run) {
         self.coverage.join(behind.coverage, &self.blocks, &behind.blocks);
-        for segment in behind.segments {
-            match self.segments.last_mut() {
-                Some(last) if last.page == segment.page => last.len += segment.len,
-                Some(_) | None => self.segments.push(segment),
-            }
-        }
+        self.places.join(behind.places);
         self.branches.extend(behind.branches);
         self.blocks.end = behind.blocks.end;
     }
@@ -178,8 +142,8 @@ impl Run {
 
     /// Makes `id` the owner of all blocks of this run.
     pub(crate) fn claim(&self, id: RunId, pages: &mut Pages) {
-        for segment in &self.segments {
-            pages.set_owner(segment.page, segment.slot, segment.slot + segment.len, id);
+        for (place, count) in self.places.within(self.blocks.clone()) {
+            pages.set_owner(place, count, id);
         }
     }
 }

@@ -13,6 +13,8 @@ mod settle;
 mod store;
 mod walk;
 
+use std::ops::Range;
+
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -151,31 +153,48 @@ impl Tree {
 
     /// The content of the block at `depth` of a run.
     fn content(&self, run: &Run, depth: u32) -> BlockHash {
-        let place = run.place(depth);
-        self.pages.contents(place.page(), place.slot(), place.slot() + 1)[0]
+        self.pages.content(run.place(depth))
     }
 
-    /// Which block the rank means by a name, if it may mean any (N1, N2).
+    /// The block that the rank holds under a name (N1, N2). `near` is where it may well be: events mostly go on
+    /// where the one before has ended.
+    fn held(&self, rank: RankSlot, name: SequenceHash, near: Place) -> Option<Place> {
+        let unusual = self.ranks.get(rank).unusual > 0;
+        if unusual && let Some(place) = self.names.alias(rank, name) {
+            return Some(place);
+        }
+        // A table that is larger than the processor's cache costs two misses a block; what is near costs none.
+        let near = self.pages.find_near(name, near);
+        let place = near.or_else(|| self.names.find(name, &self.pages))?;
+        let listed = if unusual { self.holds.get(rank, place) } else { None };
+        let held = match listed {
+            Some(list) => list.iter().any(|hold| hold.name == name),
+            None => {
+                let (run, depth) = self.locate(place);
+                self.run(run).coverage.holds_anywhere(rank, depth)
+            }
+        };
+        held.then_some(place)
+    }
+
+    /// Which block the rank means by a name, if it may mean any.
     fn resolve(&self, rank: RankSlot, name: SequenceHash) -> Option<Bound> {
         let entry = self.ranks.get(rank);
-        if entry.unusual > 0
-            && let Some(place) = self.names.alias(rank, name)
-        {
-            return Some(Bound::Held(place));
-        }
-        if let Some(place) = self.names.find(name, &self.pages) {
-            let held = match self.holds.get(rank, place).filter(|_| entry.unusual > 0) {
-                Some(list) => list.iter().any(|hold| hold.name == name),
-                None => {
-                    let (run, depth) = self.locate(place);
-                    self.run(run).coverage.holds_anywhere(rank, depth)
-                }
-            };
-            if held {
-                return Some(Bound::Held(place));
-            }
-        }
-        entry.recent.get(name).map(Bound::Recent)
+        let held = self.held(rank, name, entry.last_stored).map(Bound::Held);
+        held.or_else(|| entry.recent.get(name).map(Bound::Recent))
+    }
+
+    /// Whether blocks are the end of a run that is the rank's alone, so that they leave the tree with it. Engines evict
+    /// the ends of old answers first: in this case nothing has to be settled.
+    fn is_own_end(&self, rank: RankSlot, layer: Layer, id: RunId, depths: &Range<u32>) -> bool {
+        let run = self.run(id);
+        layer == Layer::GPU
+            && depths.end == run.blocks.end
+            && depths.start > run.blocks.start
+            && depths.start >= run.branches_end()
+            && run.coverage.is_only(rank)
+            && self.pins.is_empty()
+            && self.ranks.get(rank).settings.recent_names == 0
     }
 
     fn touch(&mut self, place: Place, cuts: [u32; 2]) {
@@ -183,7 +202,7 @@ impl Tree {
     }
 
     /// The rank now holds these blocks of a run.
-    fn cover(&mut self, rank: RankSlot, layer: Layer, id: RunId, depths: std::ops::Range<u32>) {
+    fn cover(&mut self, rank: RankSlot, layer: Layer, id: RunId, depths: Range<u32>) {
         let run = &mut self.runs[id.0 as usize];
         let place = run.place(depths.start);
         let cuts = [depths.start, depths.end];
@@ -196,7 +215,12 @@ impl Tree {
     }
 
     /// The rank no longer holds these blocks of a run.
-    fn uncover(&mut self, rank: RankSlot, layer: Layer, id: RunId, depths: std::ops::Range<u32>) {
+    fn uncover(&mut self, rank: RankSlot, layer: Layer, id: RunId, depths: Range<u32>) {
+        if self.is_own_end(rank, layer, id, &depths) {
+            self.ranks.get_mut(rank).held[layer.index()] -= u64::from(depths.end - depths.start);
+            self.free_from(id, depths.start);
+            return;
+        }
         let run = &mut self.runs[id.0 as usize];
         let place = run.place(depths.start);
         let cuts = [depths.start, depths.end];

@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
+use ureq::http::Request;
 
 /// How long a process may take to be there, and a state to be reached.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -85,6 +86,17 @@ impl Drop for NatsServer {
     }
 }
 
+/// What a service answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: u16,
+    /// The type of the body, empty where none is named.
+    pub content_type: String,
+    /// The body.
+    pub body: String,
+}
+
 /// A running `kvtide serve` or `kvtide demo`.
 pub struct Kvtide {
     child: Child,
@@ -98,10 +110,16 @@ impl Kvtide {
     /// Starts the program at `binary` with `arguments`, listening on a free port, and waits until it listens.
     #[must_use]
     pub fn start(binary: &str, arguments: &[&str]) -> Kvtide {
+        Self::start_logging(binary, arguments, "info")
+    }
+
+    /// The same, with a log of that level.
+    #[must_use]
+    pub fn start_logging(binary: &str, arguments: &[&str], level: &str) -> Kvtide {
         let mut child = Command::new(binary)
             .args(arguments)
             .args(["--listen", "127.0.0.1:0"])
-            .env("KVTIDE_LOG", "info")
+            .env("KVTIDE_LOG", level)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -140,10 +158,17 @@ impl Kvtide {
         }
     }
 
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Status and body of a GET.
     #[must_use]
     pub fn get(&self, path: &str) -> (u16, String) {
-        read(agent().get(format!("{}{path}", self.url)).call())
+        let reply = self.send("GET", path, "", b"");
+        (reply.status, reply.body)
     }
 
     /// Status and JSON of a POST.
@@ -156,18 +181,41 @@ impl Kvtide {
     /// Status and body of a POST of any bytes.
     #[must_use]
     pub fn post_raw(&self, path: &str, content_type: &str, body: &[u8]) -> (u16, String) {
-        let request = agent().post(format!("{}{path}", self.url)).content_type(content_type);
-        read(request.send(body))
+        let reply = self.send("POST", path, content_type, body);
+        (reply.status, reply.body)
     }
 
-    /// Asks it to stop, as a supervisor does, waits until it has ended well, and returns the rest of its log.
+    /// Any request. Without a `content_type` the header is left out.
+    #[must_use]
+    pub fn send(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Reply {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        if !content_type.is_empty() {
+            request = request.header("content-type", content_type);
+        }
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .allow_non_standard_methods(true)
+            .timeout_global(Some(PATIENCE));
+        let agent: ureq::Agent = config.build().into();
+        let mut response = agent.run(request.body(body).unwrap()).unwrap();
+        let content_type =
+            response.headers().get("content-type").map(|value| value.to_str().unwrap().to_owned());
+        Reply {
+            status: response.status().as_u16(),
+            content_type: content_type.unwrap_or_default(),
+            body: response.body_mut().read_to_string().unwrap(),
+        }
+    }
+
+    /// Asks it to stop, as a supervisor does, waits until it has ended well, and returns its log without
+    /// the lines that were waited for.
     #[must_use]
     pub fn terminate(mut self) -> Vec<String> {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let status = wait_for("an end after SIGTERM", || self.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
-        self.log.iter().collect()
+        std::mem::take(&mut self.unclaimed).into_iter().chain(self.log.iter()).collect()
     }
 }
 
@@ -176,14 +224,4 @@ impl Drop for Kvtide {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-    config.build().into()
-}
-
-fn read(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> (u16, String) {
-    let mut response = result.unwrap();
-    (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
 }

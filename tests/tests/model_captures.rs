@@ -1,5 +1,7 @@
 //! The reference model, fed with real streams, gives the engines' own answers. It must, before it may judge.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
+
 use std::{path::Path, time::Instant};
 
 use kvtide::capture::{Capture, Expectation};

@@ -3,6 +3,8 @@
 //! Contents and names come from small sets, so that chains share prefixes, names collide, parents are unknown and
 //! removals miss. An honest store names a block by its whole prefix, as engines do; a broken one at random.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
+
 use kvtide_events::sequence_hashes;
 use kvtide_radix::{
     Block, BlockHash, Blocks, Copies, Event, Group, Layer, Limits, Overlap, Rank, RankSettings, RankSlot,
@@ -241,7 +243,7 @@ impl Both {
                 });
             }
             act => {
-                let event = act.event(number % 2 == 0).unwrap();
+                let event = act.event(number.is_multiple_of(2)).unwrap();
                 self.model.apply(rank(number), &event);
                 self.writer.update(|update| update.apply(slot, &event));
             }

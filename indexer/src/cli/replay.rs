@@ -23,12 +23,13 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let captures = Expectation::read_all(&arguments.dir)?;
     let mut out = stdout().lock();
     let mut all_within = true;
     if !arguments.json {
         writeln!(out, "{:<28} {:>9} {:>9} {:>6} {:>6}", "name", "questions", "exact", "over", "under")?;
     }
-    for (path, expected) in Expectation::read_all(&arguments.dir)? {
+    for (path, expected) in captures {
         let capture = Capture::load(&path)?;
         let bar = progress_bar(&capture);
         let verdict = replay(&capture, &expected, |asked| bar.set_position(asked as u64))?;

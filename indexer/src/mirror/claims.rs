@@ -86,3 +86,91 @@ impl Claims {
         (self.changed_at_ms, self.heard_at_ms, self.conflict) = (now_ms, now_ms, false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Claim::{self, Conflicting, Current, Late, Successor},
+        Claims,
+    };
+
+    /// When which publisher speaks, and what it then is.
+    fn play(case: &str, rows: &[(u64, u64, Claim)]) {
+        let mut claims = Claims::default();
+        for &(now_ms, publisher, expected) in rows {
+            assert_eq!(claims.claim(publisher, now_ms), expected, "{case}: {publisher} at {now_ms} ms");
+            let has_it = matches!(expected, Current | Successor);
+            assert!(!has_it || claims.is_current(publisher), "{case}: {publisher} at {now_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_new_publisher_is_the_next_life() {
+        play("restarts", &[(0, 1, Successor), (5, 1, Current), (9, 2, Successor), (9, 2, Current)]);
+    }
+
+    #[test]
+    fn what_a_former_one_says_a_moment_later_was_on_its_way() {
+        play(
+            "late",
+            &[
+                (0, 1, Successor),
+                (1000, 2, Successor),
+                (1000, 1, Late),
+                (1199, 1, Late),
+                (1199, 2, Current),
+                (60_000, 2, Current),
+            ],
+        );
+    }
+
+    #[test]
+    fn one_that_speaks_on_is_in_conflict_until_the_other_has_been_silent_for_ten_seconds() {
+        let conflict =
+            [(0, 1, Successor), (1000, 2, Successor), (1200, 1, Conflicting), (1300, 2, Conflicting)];
+        play(
+            "the new one stays",
+            &[&conflict[..], &[(11_199, 2, Conflicting), (11_200, 2, Successor), (11_201, 2, Current)]]
+                .concat(),
+        );
+        play(
+            "the old one stays",
+            &[&conflict[..], &[(11_299, 1, Conflicting), (11_300, 1, Successor), (11_301, 1, Current)]]
+                .concat(),
+        );
+        play(
+            "both stay",
+            &[&conflict[..], &[(9000, 1, Conflicting), (18_000, 2, Conflicting), (27_000, 1, Conflicting)]]
+                .concat(),
+        );
+        // It lasts no longer than it must: whoever loses may come back, which is a conflict again.
+        play(
+            "back again",
+            &[&conflict[..], &[(11_200, 2, Successor), (11_300, 1, Conflicting), (11_400, 2, Conflicting)]]
+                .concat(),
+        );
+    }
+
+    #[test]
+    fn a_former_one_that_finds_the_other_gone_takes_over() {
+        play(
+            "takes over",
+            &[(0, 1, Successor), (1000, 2, Successor), (11_000, 1, Successor), (11_001, 1, Current)],
+        );
+    }
+
+    #[test]
+    fn a_third_one_ends_a_conflict() {
+        play(
+            "a third one",
+            &[
+                (0, 1, Successor),
+                (1000, 2, Successor),
+                (2000, 1, Conflicting),
+                (2100, 3, Successor),
+                (2150, 3, Current),
+                (2200, 2, Late),
+            ],
+        );
+    }
+}

@@ -27,7 +27,8 @@ impl Tree {
                 self.cover(rank, layer, run, depth..depth + 1);
                 return;
             }
-            let layers = own.into_iter().flat_map(|own| coverage.layers(rank, depth).map(move |layer| (own, layer)));
+            let layers =
+                own.into_iter().flat_map(|own| coverage.layers(rank, depth).map(move |layer| (own, layer)));
             let so_far = layers.map(|(name, layer)| Hold { name, layer, copies: 1 }).collect();
             self.holds.list(rank, target, so_far);
             self.ranks.get_mut(rank).unusual += 1;

@@ -81,7 +81,8 @@ impl Held {
                 .map(|window| (window.blocks(block_size), self.union(window.group, tier, settings)))
                 .collect();
             // Each step ends where a window lacks a block, so this ends.
-            while let Some(missing) = windows.iter().find_map(|(window, held)| missing(held, *window, reach)) {
+            while let Some(missing) = windows.iter().find_map(|(window, held)| missing(held, *window, reach))
+            {
                 reach = missing;
             }
             reach

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Layer, Rank, RankSettings, RankSlot, Watermark, parking::Parking, recent::Recent};
+use crate::{Layer, Rank, RankSettings, RankSlot, Watermark, pages::Place, parking::Parking, recent::Recent};
 
 /// One rank.
 pub(crate) struct Entry {
@@ -14,6 +14,9 @@ pub(crate) struct Entry {
     /// Blocks listed as unusual holds: where there are none, nobody looks for them.
     pub(crate) unusual: usize,
     pub(crate) recent: Recent,
+    /// The blocks that it stored and removed last, if they are still there: the next are mostly beside them.
+    pub(crate) last_stored: Place,
+    pub(crate) last_removed: Place,
     pub(crate) parking: Parking,
 }
 
@@ -77,13 +80,16 @@ impl Ranks {
             held: Box::new([0; Layer::LIMIT]),
             unusual: 0,
             recent: Recent::default(),
+            last_stored: Place(0),
+            last_removed: Place(0),
             parking: Parking::default(),
             settings,
         };
         let slot = match self.free.pop() {
             Some(slot) => slot,
+            None if self.entries.len() == RankSlot::LIMIT => return None,
             None => {
-                let slot = RankSlot(u16::try_from(self.entries.len()).ok()?);
+                let slot = RankSlot(self.entries.len() as u32);
                 self.entries.push(None);
                 slot
             }

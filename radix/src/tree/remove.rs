@@ -2,24 +2,28 @@
 
 use std::ops::Range;
 
-use super::{Bound, Outcome, Tree};
+use super::{Outcome, Tree};
 use crate::{Copies, Layer, RankSlot, Removed, SequenceHash, pages::Place, run::RunId};
 
-/// Plain blocks of one run that a removal has named so far, next to each other.
+/// Plain blocks of one run, next to each other, that a removal has named so far.
 struct Pending {
     run: RunId,
     depths: Range<u32>,
+    /// What the rank holds around them: no block of it needs to be looked up again.
+    held: Range<u32>,
+    /// Only where names are remembered.
     named: Vec<(SequenceHash, Place)>,
 }
 
 impl Pending {
-    /// Takes the block in if it stands beside the others. A block that is already in is not held any more.
+    /// Takes the block in if it is held, not in yet, and beside the others.
     fn extend(&mut self, run: RunId, depth: u32) -> bool {
-        let beside = self.run == run && (depth == self.depths.end || depth + 1 == self.depths.start);
-        if beside {
-            self.depths = self.depths.start.min(depth)..self.depths.end.max(depth + 1);
+        let beside = depth == self.depths.end || depth + 1 == self.depths.start;
+        if self.run != run || !beside || !self.held.contains(&depth) {
+            return false;
         }
-        beside
+        self.depths = self.depths.start.min(depth)..self.depths.end.max(depth + 1);
+        true
     }
 }
 
@@ -28,44 +32,63 @@ impl Tree {
         let copies = self.ranks.get(rank).settings.copies;
         let mut pending: Option<Pending> = None;
         for &name in &removed.names {
-            let mut held = false;
-            if let Some(Bound::Held(place)) = self.resolve(rank, name) {
-                let (run, depth) = self.locate(place);
-                let in_pending = pending.as_ref().is_some_and(|one| one.run == run && one.depths.contains(&depth));
-                if self.ranks.get(rank).unusual > 0 && self.holds.get(rank, place).is_some() {
-                    self.flush(rank, removed.layer, pending.take());
-                    held = self.release_listed(rank, removed.layer, place, name);
-                } else if !in_pending && self.run(run).coverage.holds(rank, removed.layer, depth) {
-                    held = true;
-                    if !pending.as_mut().is_some_and(|one| one.extend(run, depth)) {
-                        self.flush(rank, removed.layer, pending.take());
-                        pending = Some(Pending { run, depths: depth..depth + 1, named: Vec::new() });
-                    }
-                    if let Some(one) = &mut pending {
-                        one.named.push((name, place));
-                    }
-                }
-            }
+            let held = self.remove_one(rank, removed.layer, name, &mut pending);
             outcome.removed += usize::from(held);
             if !held || copies == Copies::Set {
                 let parking = &mut self.ranks.get_mut(rank).parking;
-                let cancelled = if parking.is_empty() { 0 } else { parking.cancel(name, removed.layer, copies) };
+                let cancelled =
+                    if parking.is_empty() { 0 } else { parking.cancel(name, removed.layer, copies) };
                 outcome.removed += cancelled;
                 outcome.unknown += usize::from(!held && cancelled == 0);
             }
         }
-        self.flush(rank, removed.layer, pending.take());
+        self.flush(rank, removed.layer, pending);
+    }
+
+    /// Takes one copy of a block away. Whether the rank held any. A plain block goes with those `pending`.
+    fn remove_one(
+        &mut self,
+        rank: RankSlot,
+        layer: Layer,
+        name: SequenceHash,
+        pending: &mut Option<Pending>,
+    ) -> bool {
+        let near = self.ranks.get(rank).last_removed;
+        let Some(place) = self.held(rank, name, near) else { return false };
+        self.ranks.get_mut(rank).last_removed = place;
+        if self.ranks.get(rank).unusual > 0 && self.holds.get(rank, place).is_some() {
+            self.flush(rank, layer, pending.take());
+            return self.release_listed(rank, layer, place, name);
+        }
+        let (run, depth) = self.locate(place);
+        let remembers = self.ranks.get(rank).settings.recent_names > 0;
+        if let Some(one) = pending.as_mut().filter(|one| one.run == run) {
+            if one.depths.contains(&depth) {
+                return false;
+            }
+            if one.extend(run, depth) {
+                one.named.extend(remembers.then_some((name, place)));
+                return true;
+            }
+        }
+        self.flush(rank, layer, pending.take());
+        let found = self.run(run);
+        let held = found.coverage.held_around(rank, layer, depth, &found.blocks);
+        if held.is_empty() {
+            return false;
+        }
+        let named = remembers.then_some((name, place)).into_iter().collect();
+        *pending = Some(Pending { run, depths: depth..depth + 1, held, named });
+        true
     }
 
     fn flush(&mut self, rank: RankSlot, layer: Layer, pending: Option<Pending>) {
-        let Some(Pending { run, depths, named }) = pending else { return };
+        let Some(Pending { run, depths, named, .. }) = pending else { return };
         self.uncover(rank, layer, run, depths);
-        if self.ranks.get(rank).settings.recent_names > 0 {
-            for (name, place) in named {
-                let (run, depth) = self.locate(place);
-                if !self.run(run).coverage.holds_anywhere(rank, depth) {
-                    self.remember(rank, name, place);
-                }
+        for (name, place) in named {
+            let (run, depth) = self.locate(place);
+            if !self.run(run).coverage.holds_anywhere(rank, depth) {
+                self.remember(rank, name, place);
             }
         }
     }

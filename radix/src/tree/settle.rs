@@ -6,10 +6,7 @@
 //! the two keeps a run from being cut and joined in turn.
 
 use super::{Touched, Tree};
-use crate::{
-    pages::Place,
-    run::{Run, RunId},
-};
+use crate::run::{Run, RunId};
 
 /// So many spans that begin or end at one block cut the run there.
 const SPLIT_AT: usize = 8;
@@ -69,14 +66,13 @@ impl Tree {
     }
 
     /// Frees the blocks of a run from `depth` on.
-    fn free_from(&mut self, id: RunId, depth: u32) {
+    pub(super) fn free_from(&mut self, id: RunId, depth: u32) {
         let run = &mut self.runs[id.0 as usize];
-        for segment in run.segments.iter().rev().take_while(|s| s.depth + u32::from(s.len) > depth) {
-            let from = segment.slot + depth.saturating_sub(segment.depth) as u8;
-            for slot in from..segment.slot + segment.len {
-                self.names.remove(Place::new(segment.page, slot), &self.pages);
+        for (place, count) in run.places.within(depth..run.blocks.end) {
+            for index in 0..count {
+                self.names.remove(place.ahead(index), &self.pages);
             }
-            self.pages.truncate(segment.page, from);
+            self.pages.free(place, count);
         }
         run.truncate(depth);
     }

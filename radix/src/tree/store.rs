@@ -1,5 +1,7 @@
 //! Stores blocks: finds what the tree already has of them, adds the rest, and notes who holds them.
 
+use std::ops::Range;
+
 use super::{Bound, Outcome, Tree, settle::JOIN_AT_MOST};
 use crate::{
     Block, Blocks, Copies, Layer, RankSlot, Seed, SequenceHash, Stored,
@@ -142,6 +144,9 @@ impl Tree {
             at = Some(placed.last);
             done += placed.count;
         }
+        if let Some(last) = at {
+            self.ranks.get_mut(all.rank).last_stored = last;
+        }
     }
 
     /// Where the block with that content stands behind `at`: its run and depth.
@@ -161,63 +166,85 @@ impl Tree {
     }
 
     /// Holds the blocks that the run already has from `depth` on.
-    fn hold_known(&mut self, id: RunId, depth: u32, done: usize, placing: Placing<'_>, all: Placing<'_>) -> Placed {
+    fn hold_known(
+        &mut self,
+        id: RunId,
+        depth: u32,
+        done: usize,
+        placing: Placing<'_>,
+        all: Placing<'_>,
+    ) -> Placed {
         let count = self.match_run(id, depth, placing.blocks);
-        let run = self.run(id);
-        let last = run.place(depth + count as u32 - 1);
-        let places = self.places(run, depth, count);
-        self.hold_places(&places, done, all);
+        let depths = depth..depth + count as u32;
+        let last = self.run(id).place(depths.end - 1);
+        self.hold_all(id, depths, done, all);
         Placed { last, count }
     }
 
     /// How many of the blocks stand in the run from `depth` on.
     fn match_run(&self, id: RunId, depth: u32, blocks: &[Block]) -> usize {
         let run = self.run(id);
-        let first = run.segment(depth);
         let mut count = 0;
-        for segment in &run.segments[first..] {
-            let from = segment.slot + (depth + count as u32 - segment.depth) as u8;
-            for content in self.pages.contents(segment.page, from, segment.slot + segment.len) {
-                match blocks.get(count) {
-                    Some(block) if block.content == *content => count += 1,
-                    Some(_) | None => return count,
+        for (place, length) in run.places.within(depth..run.blocks.end) {
+            for contents in self.pages.contents(place, length) {
+                let rest = &blocks[count..];
+                let equal = contents
+                    .iter()
+                    .zip(rest)
+                    .take_while(|(content, block)| **content == block.content)
+                    .count();
+                count += equal;
+                if equal < contents.len() {
+                    return count;
                 }
             }
         }
         count
     }
 
-    fn places(&self, run: &Run, depth: u32, count: usize) -> Vec<Place> {
-        let first = run.segment(depth);
-        let places = run.segments[first..].iter().flat_map(|segment| {
-            let from = depth.saturating_sub(segment.depth).min(u32::from(segment.len)) as u8;
-            (from..segment.len).map(move |slot| Place::new(segment.page, segment.slot + slot))
-        });
-        places.take(count).collect()
-    }
-
     /// Adds the blocks as new ones behind `at`: to the run that ends there, or as a run of their own.
     fn append(&mut self, at: Option<Place>, done: usize, placing: Placing<'_>, all: Placing<'_>) -> Placed {
-        let id = self.run_to_extend(at, placing.rank).unwrap_or_else(|| self.start_run(at, placing.blocks[0]));
+        let Placing { rank, layer, blocks, .. } = placing;
+        let id = self.run_to_extend(at, rank).unwrap_or_else(|| self.start_run(at, blocks[0]));
         let old = self.run(id).blocks.clone();
-        self.run_mut(id).coverage.grow(&old);
-        let mut behind = if old.is_empty() { at } else { Some(self.run(id).last_place()) };
-        let mut places = Vec::with_capacity(placing.blocks.len());
-        for (index, block) in placing.blocks.iter().enumerate() {
-            let page = match behind.filter(|&place| self.pages.has_room_behind(place)) {
-                Some(place) => place.page(),
-                None => self.pages.allocate(old.end + index as u32, id),
-            };
-            let place = self.pages.push(page, block.content, id);
-            self.runs[id.0 as usize].push(place);
-            behind = Some(place);
-            places.push(place);
+        let plain = self.extend(id, at, blocks) && self.is_usual(all);
+        let run = &mut self.runs[id.0 as usize];
+        let (depths, last) = (old.end..run.blocks.end, run.last_place());
+        if layer == Layer::GPU && run.coverage.is_only(rank) && plain {
+            // An answer grows block by block: its end is this rank's alone, and stays so. Half the time of the
+            // general way, which nothing would come of.
+            self.ranks.get_mut(rank).held[layer.index()] += blocks.len() as u64;
+            return Placed { last, count: blocks.len() };
         }
-        self.hold_places(&places, done, all);
+        run.coverage.grow(&old);
         // Even if the rank turns out to hold none of them: then they go again.
-        let (first, last) = (places[0], places[places.len() - 1]);
+        let first = run.place(old.end);
         self.touch(first, [old.end, old.end]);
-        Placed { last, count: places.len() }
+        self.hold_all(id, depths, done, all);
+        Placed { last, count: blocks.len() }
+    }
+
+    /// Puts new blocks behind the last one of a run, or, if it has none yet, behind `at`. Whether all could be given
+    /// their names.
+    fn extend(&mut self, id: RunId, at: Option<Place>, blocks: &[Block]) -> bool {
+        let run = &mut self.runs[id.0 as usize];
+        let mut behind = if run.blocks.is_empty() { at } else { Some(run.last_place()) };
+        let mut rest = blocks;
+        let mut named = true;
+        while !rest.is_empty() {
+            let place = match behind.filter(|&place| self.pages.has_room_behind(place)) {
+                Some(place) => place.ahead(1),
+                None => Place::new(self.pages.allocate(run.blocks.end, id), 0),
+            };
+            let count = self.pages.extend(place.page(), rest, id);
+            for (block, index) in rest[..count].iter().zip(0..) {
+                named &= self.names.give(block.name, place.ahead(index), &mut self.pages);
+            }
+            run.extend(place, count);
+            behind = Some(place.ahead(count as u32 - 1));
+            rest = &rest[count..];
+        }
+        named
     }
 
     /// The run that ends at `at`, if new blocks may go behind it in place: nothing hangs there, and few others
@@ -247,9 +274,42 @@ impl Tree {
         id
     }
 
-    /// Holds blocks that are in the tree, in bulk where every one is plain and by the exact rules where not.
-    /// `places` are those of `all.blocks[done..]`.
-    fn hold_places(&mut self, places: &[Place], done: usize, all: Placing<'_>) {
+    /// Holds blocks of a run, which are `all.blocks[done..]`: at once where every one is plain, and by the exact
+    /// rules where not.
+    fn hold_all(&mut self, id: RunId, depths: Range<u32>, done: usize, all: Placing<'_>) {
+        if self.are_plain(id, &depths, done, all) {
+            self.cover(all.rank, all.layer, id, depths);
+        } else {
+            self.hold_each(id, depths, done, all);
+        }
+    }
+
+    /// Whether nothing about the rank and the event asks for a look at each block.
+    fn is_usual(&self, all: Placing<'_>) -> bool {
+        let entry = self.ranks.get(all.rank);
+        entry.unusual == 0 && all.cancelled.is_empty() && entry.recent.is_empty()
+    }
+
+    /// Whether holding the blocks of a run comes to no more than covering them.
+    fn are_plain(&self, id: RunId, depths: &Range<u32>, done: usize, all: Placing<'_>) -> bool {
+        let run = self.run(id);
+        let counted = self.ranks.get(all.rank).settings.copies == Copies::Counted;
+        if !self.is_usual(all) || (counted && run.coverage.meets(all.rank, all.layer, depths)) {
+            return false;
+        }
+        let mut blocks = &all.blocks[done..];
+        run.places.within(depths.clone()).all(|(place, count)| {
+            let (here, behind) = blocks.split_at(count as usize);
+            blocks = behind;
+            self.pages.have_own_names(place, here)
+        })
+    }
+
+    /// Holds blocks of a run one by one.
+    fn hold_each(&mut self, id: RunId, depths: Range<u32>, done: usize, all: Placing<'_>) {
+        let stretches = self.run(id).places.within(depths);
+        let places: Vec<Place> =
+            stretches.flat_map(|(place, count)| (0..count).map(move |i| place.ahead(i))).collect();
         let mut plain_from = 0;
         for (index, &place) in places.iter().enumerate() {
             if self.is_plain(place, done + index, all) {

@@ -4,6 +4,7 @@ use super::Tree;
 use crate::{
     BlockHash, Layer, RankSlot, Reach,
     pages::Place,
+    prompt::Prompt,
     rank_set::RankSet,
     run::{Run, RunId},
 };
@@ -43,17 +44,20 @@ impl Overlap {
 }
 
 impl Tree {
-    /// Finds every rank's reach into a prompt, given by its block hashes. They are asked for one by one, and not
-    /// beyond where the tree ends.
-    pub(crate) fn overlap(&self, prompt: impl IntoIterator<Item = BlockHash>, answer: &mut Overlap) {
+    /// Finds every rank's reach into a prompt, given by its block hashes. They are asked for as the walk needs them
+    /// and not beyond where the tree ends.
+    pub(crate) fn overlap<G: AsRef<[BlockHash]>>(
+        &self,
+        prompt: impl IntoIterator<Item = G>,
+        answer: &mut Overlap,
+    ) {
         answer.clear();
-        let mut prompt = prompt.into_iter();
-        let mut next = prompt.next();
+        let mut prompt = Prompt::new(prompt.into_iter());
         let mut at: Option<Place> = None;
-        while let Some(content) = next {
+        while let Some(content) = prompt.next() {
             let Some(&id) = self.branches.get(&(at, content)) else { break };
             let run = self.run(id);
-            let end = self.follow(run, &mut prompt, &mut next);
+            let end = self.follow(run, &mut prompt);
             self.visit(run, end, at.is_none(), answer);
             answer.visited.push((id, end));
             answer.blocks = end;
@@ -62,24 +66,24 @@ impl Tree {
             }
             at = Some(run.place(end - 1));
         }
-        let tokens = answer.blocks * self.block_size;
-        answer.reaches.extend(answer.active.iter().map(|rank| (rank, Reach::gpu_only(tokens))));
+        let all = Reach::gpu_only(answer.blocks * self.block_size);
+        answer.active.list(all, &mut answer.reaches);
         answer.active.clear();
         if self.lower_blocks > 0 || self.ranks.windowed > 0 {
             self.add_layers(answer);
         }
     }
 
-    /// Follows the prompt along a run whose first block is `next`. Returns the depth at which they part.
-    fn follow(&self, run: &Run, prompt: &mut impl Iterator<Item = BlockHash>, next: &mut Option<BlockHash>) -> u32 {
+    /// Follows the prompt along a run that starts with its next block. Returns the depth at which they part.
+    fn follow(&self, run: &Run, prompt: &mut Prompt<impl Iterator<Item: AsRef<[BlockHash]>>>) -> u32 {
         let mut depth = run.blocks.start;
-        for segment in &run.segments {
-            for &content in self.pages.contents(segment.page, segment.slot, segment.slot + segment.len) {
-                if *next != Some(content) {
+        for (place, count) in run.places.within(run.blocks.clone()) {
+            for contents in self.pages.contents(place, count) {
+                let equal = prompt.follow(contents);
+                depth += equal as u32;
+                if equal < contents.len() {
                     return depth;
                 }
-                depth += 1;
-                *next = prompt.next();
             }
         }
         depth
@@ -109,6 +113,6 @@ impl Tree {
                 reaches.push((span.rank, tokens(span.to)));
             }
         }
-        reaches.extend(dropped.iter().map(|rank| (rank, tokens(run.blocks.start))));
+        dropped.list(tokens(run.blocks.start), reaches);
     }
 }

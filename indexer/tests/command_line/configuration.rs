@@ -1,0 +1,108 @@
+//! Configuration files that cannot be used: each ends the command, naming the stream, what is there and what should be.
+
+use kvtide_tests::Folder;
+
+use crate::finished::kvtide;
+
+const ENGINE: &str = "worker_id = 7\nmodel = \"m\"\nblock_size = 16\n";
+const BUS: &str = "[nats]\nurl = \"nats://127.0.0.1:1\"\n";
+
+/// A file with one stream that is called `one`.
+fn stream(settings: &str) -> String {
+    format!("{BUS}[[stream]]\nname = \"one\"\n{settings}")
+}
+
+fn engine(settings: &str) -> String {
+    stream(&format!("{ENGINE}{settings}"))
+}
+
+fn dynamo(settings: &str) -> String {
+    stream(&format!("subject = \"s\"\nmodel = \"m\"\nblock_size = 16\n{settings}"))
+}
+
+/// A file, and words of what is said about it.
+type Row = (String, &'static [&'static str]);
+
+fn refuse_all(rows: &[Row]) {
+    let folder = Folder::new();
+    for (text, words) in rows {
+        let file = folder.write("kvtide.toml", text);
+        let finished = kvtide(&["serve", "--config", &file]);
+        assert!(finished.error.starts_with("kvtide: "), "{text}: {}", finished.error);
+        finished.failed(1, words);
+    }
+}
+
+#[test]
+fn files_of_another_form() {
+    refuse_all(&[
+        ("[sever]\n".into(), &["kvtide.toml", "unknown field `sever`, expected one of `server`"]),
+        ("[server]\nport = 8090\n".into(), &["unknown field `port`, expected `listen`"]),
+        ("[server]\nlisten = 8090\n".into(), &["invalid type: integer `8090`, expected socket address"]),
+        ("[server]\nlisten = \"8090\"\n".into(), &["invalid socket address"]),
+        ("[nats]\n".into(), &["missing field `url`"]),
+        ("[stream]\n".into(), &["expected a sequence"]),
+        ("stream".into(), &["kvtide.toml", "line 1"]),
+        (stream("subject = \"s\"\nblock_size = 16\n"), &["line 3", "[[stream]]", "missing field `model`"]),
+        (stream("subject = \"s\"\nmodel = \"m\"\n"), &["missing field `block_size`"]),
+        (engine("blocksize = 16\n"), &["unknown field `blocksize`, expected one of", "`block_size`"]),
+        (engine("copies = \"some\"\n"), &["unknown variant `some`, expected `counted` or `set`"]),
+        (stream("worker_id = -1\nmodel = \"m\"\nblock_size = 16\n"), &["integer `-1`, expected u64"]),
+        (engine("dp_rank = \"0\"\n"), &["string \"0\", expected u32"]),
+        (engine("window_tokens = {1 = \"all\"}\n"), &["string \"all\", expected u32"]),
+    ]);
+}
+
+#[test]
+fn streams_that_contradict_themselves() {
+    refuse_all(&[
+        (
+            stream("model = \"m\"\nblock_size = 16\n"),
+            &["stream one: ", "subject", "worker_id", "got neither"],
+        ),
+        (dynamo("worker_id = 7\n"), &["stream one: ", "got both"]),
+        (dynamo("zmq = \"tcp://h:1\"\n"), &["stream one: zmq is for an engine's own stream", "worker_id"]),
+        (dynamo("dp_rank = 0\n"), &["stream one: dp_rank is for an engine's own stream"]),
+        (dynamo("copies = \"set\"\n"), &["stream one: copies is for an engine's own stream"]),
+        (dynamo("host_chunk_blocks = 4\n"), &["stream one: host_chunk_blocks is for an engine's own"]),
+        (dynamo("window_tokens = {1 = 128}\n"), &["stream one: window_tokens is for an engine's own"]),
+        (dynamo("adapters = {1 = \"sql\"}\n"), &["stream one: adapters is for an engine's own stream"]),
+        (engine("window_tokens = {sliding = 9}\n"), &["stream one: window_tokens", "\"sliding\"", "1 to 15"]),
+        (engine("window_tokens = {16 = 9}\n"), &["stream one: window_tokens", "\"16\"", "1 to 15"]),
+        (engine("window_tokens = {0 = 9}\n"), &["stream one: window_tokens", "\"0\"", "1 to 15"]),
+        (engine("adapters = {sql = \"1\"}\n"), &["stream one: adapters", "\"sql\"", "an adapter's number"]),
+        (stream("subject = \"\"\nmodel = \"m\"\nblock_size = 16\n"), &["stream one: the subject is \"\""]),
+        (
+            stream("subject = \"a b\"\nmodel = \"m\"\nblock_size = 16\n"),
+            &["stream one: ", "\"a b\"", "spaces"],
+        ),
+        (
+            stream("worker_id = 7\nmodel = \"m\"\nblock_size = 0\n").replace(BUS, ""),
+            &["stream one: ", "1 token or more, got 0"],
+        ),
+        (engine("zmq = \"7\"\n").replace(BUS, ""), &["stream one: ", "tcp://HOST:PORT, got 7"]),
+    ]);
+}
+
+#[test]
+fn streams_that_contradict_each_other() {
+    let nameless = format!("[[stream]]\n{ENGINE}");
+    let other = "[[stream]]\nname = \"two\"\nworker_id = 8\nmodel = \"m\"\nblock_size = 16\n";
+    refuse_all(&[
+        (nameless.repeat(2), &["stream worker-7: another stream has that name"]),
+        (dynamo("").replace(BUS, "").repeat(2) + BUS, &["stream one: another stream has that name"]),
+        (
+            engine("").replace(BUS, "") + other + "eagle = true\n",
+            &["stream two: expected eagle = false, as its scope's other streams have it, got true"],
+        ),
+        (dynamo("").replace(BUS, ""), &["stream one has a subject, but there is no [nats] url"]),
+    ]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let folder = Folder::new();
+    kvtide(&["serve", "--config", &folder.path("none.toml")]).failed(1, &["none.toml: No such file"]);
+    let binary = folder.write("binary.toml", b"\xff\xfe");
+    kvtide(&["serve", "--config", &binary]).failed(1, &["binary.toml: ", "UTF-8"]);
+}

@@ -1,0 +1,72 @@
+//! `kvtide serve`: its flags and its environment, beside a configuration file.
+
+use kvtide_tests::{Folder, harness::Kvtide};
+
+use crate::finished::kvtide;
+
+#[test]
+fn by_default_it_listens_on_loopback() {
+    let help = kvtide(&["serve", "--help"]);
+    assert_eq!((help.code, help.error.as_str()), (0, ""));
+    assert!(help.out.contains("[default: 127.0.0.1:8090]"), "{}", help.out);
+    for name in ["KVTIDE_CONFIG", "KVTIDE_LISTEN", "KVTIDE_NATS"] {
+        assert!(help.out.contains(name), "{name}: {}", help.out);
+    }
+}
+
+#[test]
+fn every_command_is_in_the_help_and_has_one() {
+    let help = kvtide(&["--help"]);
+    for command in ["serve", "demo", "query", "replay"] {
+        assert!(help.out.contains(&format!("\n  {command} ")), "{}", help.out);
+        let finished = kvtide(&[command, "--help"]);
+        assert_eq!((finished.code, finished.error.as_str()), (0, ""), "{command}");
+    }
+    assert_eq!(kvtide(&["--version"]).out, format!("kvtide {}\n", env!("CARGO_PKG_VERSION")));
+    kvtide(&[]).failed(2, &["Usage"]);
+    kvtide(&["sreve"]).failed(2, &["sreve", "serve"]);
+}
+
+#[test]
+fn a_bus_without_anything_to_follow_is_refused() {
+    let folder = Folder::new();
+    let engine = "[[stream]]\nworker_id = 7\nmodel = \"m\"\nblock_size = 16\n";
+    let only_engines = folder.write("engines.toml", engine);
+    let only_bus = folder.write("bus.toml", "[nats]\nurl = \"nats://127.0.0.1:1\"\n");
+    let nats = ["--nats", "nats://127.0.0.1:1"];
+    let words = ["NATS is given", "expected --model and --block-size, or a [[stream]] with a subject"];
+    kvtide(&["serve", nats[0], nats[1]]).failed(1, &words);
+    kvtide(&["serve", nats[0], nats[1], "--config", &only_engines]).failed(1, &words);
+    kvtide(&["serve", "--config", &only_bus]).failed(1, &words);
+}
+
+#[test]
+fn flags_that_need_each_other_say_so() {
+    let rows: [(&[&str], &[&str]); 6] = [
+        (&["--model", "m", "--block-size", "16"], &["--nats"]),
+        (&["--nats", "nats://127.0.0.1:1", "--model", "m"], &["--block-size"]),
+        (&["--nats", "nats://127.0.0.1:1", "--block-size", "16"], &["--model"]),
+        (&["--subject", "s"], &["--model"]),
+        (&["--listen", "8090"], &["--listen", "8090"]),
+        (&["--nats", "nats://127.0.0.1:1", "--model", "m", "--block-size", "x"], &["--block-size", "x"]),
+    ];
+    for (arguments, words) in rows {
+        kvtide(&[&["serve"], arguments].concat()).failed(2, words);
+    }
+    let zero = ["serve", "--nats", "nats://127.0.0.1:1", "--model", "m", "--block-size", "0"];
+    kvtide(&zero).failed(1, &["expected a block size of 1 token or more, got 0"]);
+}
+
+#[test]
+fn flags_and_file_make_one_configuration() {
+    let folder = Folder::new();
+    let engine = "[server]\nlisten = \"127.0.0.1:1\"\n\
+                  [[stream]]\nname = \"e\"\nworker_id = 7\nmodel = \"engine-model\"\nblock_size = 16\n";
+    let file = folder.write("kvtide.toml", engine);
+    let arguments = ["serve", "--config", &file, "--nats", "nats://127.0.0.1:1", "--model", "bus-model"];
+    // The address of the file is not to be had; the one that is given goes before it.
+    let kvtide =
+        Kvtide::start(env!("CARGO_BIN_EXE_kvtide"), &[&arguments[..], &["--block-size", "64"]].concat());
+    let scopes = kvtide.get("/v1/scopes").1;
+    assert!(scopes.contains("engine-model") && scopes.contains("bus-model"), "{scopes}");
+}

@@ -1,0 +1,18 @@
+//! A real `kvtide serve`, told events and asked over HTTP. What it answers is held against the reference model.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
+
+mod canary;
+mod continuity;
+mod filters;
+#[path = "../bus/frames.rs"]
+mod frames;
+mod hostile;
+mod metrics;
+mod overlap;
+mod problems;
+mod raw;
+mod scopes;
+mod served;
+mod shape;
+mod vocabulary;

