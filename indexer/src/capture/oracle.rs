@@ -58,8 +58,11 @@ pub(super) fn read(folder: &Path, workers: usize) -> Result<Vec<Checkpoint>, Cap
     let prompts = read_prompts(&folder.join("seqs.jsonl.zst"))?;
     let path = folder.join("oracle.jsonl.zst");
     lines(&path, &read_compressed(&path)?, |line: CheckpointLine| {
-        let applied =
-            line.after_seq.iter().map(|&last| usize::try_from(last + 1).ok()).collect::<Option<Vec<_>>>();
+        let applied = line
+            .after_seq
+            .iter()
+            .map(|&last| usize::try_from(last.checked_add(1)?).ok())
+            .collect::<Option<Vec<_>>>();
         let applied = applied.filter(|applied| applied.len() == workers);
         let questions = line.queries.into_iter().map(|query| query.question(&prompts, workers));
         Some(Checkpoint { applied: applied?, questions: questions.collect::<Option<_>>()? })

@@ -1,6 +1,13 @@
 //! Commands that run to their end.
 
-use std::process::{Command, Stdio};
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use kvtide_tests::harness::PATIENCE;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -16,10 +23,31 @@ pub(crate) fn kvtide(arguments: &[&str]) -> Finished {
     for name in ["KVTIDE_CONFIG", "KVTIDE_LISTEN", "KVTIDE_NATS", "KVTIDE_URL", "KVTIDE_LOG"] {
         command.env_remove(name);
     }
-    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?}: {}", output.status));
-    Finished { code, out: text(output.stdout), error: text(output.stderr) }
+    let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let out = read(child.stdout.take().unwrap());
+    let error = read(child.stderr.take().unwrap());
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if started.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("{arguments:?} does not end: {}", error.join().unwrap());
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let code = status.code().unwrap_or_else(|| panic!("{arguments:?}: {status}"));
+    Finished { code, out: out.join().unwrap(), error: error.join().unwrap() }
+}
+
+fn read(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        from.read_to_string(&mut text).unwrap();
+        text
+    })
 }
 
 impl Finished {

@@ -4,6 +4,9 @@ use kvtide_tests::{Folder, harness::Kvtide};
 
 use crate::finished::kvtide;
 
+/// No port that matters is taken where something is not refused.
+const LISTEN: &str = "--listen=127.0.0.1:0";
+
 #[test]
 fn by_default_it_listens_on_loopback() {
     let help = kvtide(&["serve", "--help"]);
@@ -35,9 +38,9 @@ fn a_bus_without_anything_to_follow_is_refused() {
     let only_bus = folder.write("bus.toml", "[nats]\nurl = \"nats://127.0.0.1:1\"\n");
     let nats = ["--nats", "nats://127.0.0.1:1"];
     let words = ["NATS is given", "expected --model and --block-size, or a [[stream]] with a subject"];
-    kvtide(&["serve", nats[0], nats[1]]).failed(1, &words);
-    kvtide(&["serve", nats[0], nats[1], "--config", &only_engines]).failed(1, &words);
-    kvtide(&["serve", "--config", &only_bus]).failed(1, &words);
+    kvtide(&["serve", LISTEN, nats[0], nats[1]]).failed(1, &words);
+    kvtide(&["serve", LISTEN, nats[0], nats[1], "--config", &only_engines]).failed(1, &words);
+    kvtide(&["serve", LISTEN, "--config", &only_bus]).failed(1, &words);
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn flags_that_need_each_other_say_so() {
     for (arguments, words) in rows {
         kvtide(&[&["serve"], arguments].concat()).failed(2, words);
     }
-    let zero = ["serve", "--nats", "nats://127.0.0.1:1", "--model", "m", "--block-size", "0"];
+    let zero = ["serve", LISTEN, "--nats", "nats://127.0.0.1:1", "--model", "m", "--block-size", "0"];
     kvtide(&zero).failed(1, &["expected a block size of 1 token or more, got 0"]);
 }
 
