@@ -150,6 +150,5 @@ impl Tree {
             self.unpin(place);
         }
         self.settle_touched();
-        self.names.shrink(&self.pages);
     }
 }
