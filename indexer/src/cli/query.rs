@@ -210,6 +210,10 @@ fn show<T: DeserializeOwned>(
     Ok(ExitCode::SUCCESS)
 }
 
+/// What stands above the columns of a rank: 20 wide, four of 9, 10, and freshness.
+const RANK_COLUMNS: &str = "         worker/rank       gpu      host      disk  external  \
+                            knowledge  event age  lag ms pending missing";
+
 fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     let scope = &answer.scope;
     let part = |name: &str, value: &Option<String>| {
@@ -220,20 +224,7 @@ fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{model}, {block_size} tokens a block{salts}; version {}", answer.version)?;
     let (tokens, blocks) = (answer.prompt.tokens, answer.prompt.blocks);
     writeln!(out, "prompt of {tokens} tokens, {blocks} complete blocks; {} us", answer.took_us)?;
-    writeln!(
-        out,
-        "\n{:>20} {:>9} {:>9} {:>9} {:>9}  {:<10} {:>9} {:>7} {:>7} {:>7}",
-        "worker/rank",
-        "gpu",
-        "host",
-        "disk",
-        "external",
-        "knowledge",
-        "event age",
-        "lag ms",
-        "pending",
-        "missing"
-    )?;
+    writeln!(out, "\n{RANK_COLUMNS}")?;
     for rank in &answer.ranks {
         let name = format!("{}/{}", rank.worker_id, rank.dp_rank);
         let reach = match rank.reach_tokens {
@@ -251,21 +242,7 @@ fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 fn print_workers(list: &WorkerList, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "{:<20} {:>20} {:>9} {:>9} {:>9} {:>9}  {:<10} {:>9} {:>7} {:>7} {:>7}",
-        "model",
-        "worker/rank",
-        "gpu",
-        "host",
-        "disk",
-        "external",
-        "knowledge",
-        "event age",
-        "lag ms",
-        "pending",
-        "missing"
-    )?;
+    writeln!(out, "{:<20} {RANK_COLUMNS}", "model")?;
     for worker in &list.workers {
         let Worker { scope, worker_id, dp_rank, held_blocks: held, .. } = worker;
         let (model, name, knowledge) =
