@@ -202,8 +202,7 @@ impl Coverage {
         removed
     }
 
-    /// Puts up to two spans in the place of others. Nearly always it is one for one, which moves nothing: twice as
-    /// fast as `Vec::splice`.
+    /// Puts up to two spans in the place of others. Nearly always it is one for one, which moves nothing.
     fn replace(&mut self, place: Range<usize>, head: Option<Span>, tail: Option<Span>) {
         let mut at = place.start;
         for span in head.into_iter().chain(tail) {

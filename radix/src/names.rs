@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Parts of the table. Each grows by itself, so that no event waits for the whole table to grow, which reads every
-/// name: 0.2 s with 4 million. A power of two.
+/// name: the slowest event took 7 ms instead of 60 with 3 million blocks. A power of two.
 const PARTS: usize = 256;
 
 /// All names of a tree.

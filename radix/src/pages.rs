@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use crate::{Block, BlockHash, SequenceHash, run::RunId};
@@ -68,6 +69,8 @@ struct Page {
     base: u32,
     /// Slots in use, from slot 0.
     used: u8,
+    /// Slots that recent names keep, as bits.
+    pinned: u16,
     owner: Owner,
     names: [SequenceHash; PAGE_BLOCKS],
 }
@@ -87,6 +90,9 @@ pub(crate) struct Pages {
     pages: Vec<Box<[Page]>>,
     free: Vec<u32>,
     used: usize,
+    /// Slots with a pin, and how many more pins a slot has than one.
+    pinned: usize,
+    more_pins: HashMap<Place, u32>,
 }
 
 impl Pages {
@@ -107,7 +113,8 @@ impl Pages {
     pub(crate) fn allocate(&mut self, base: u32, owner: RunId) -> u32 {
         if self.free.is_empty() {
             let first = (self.pages.len() * CHUNK_PAGES) as u32;
-            let empty = Page { base, used: 0, owner: Owner::One(RunId::NONE), names: [NO_NAME; PAGE_BLOCKS] };
+            let owner = Owner::One(RunId::NONE);
+            let empty = Page { base, used: 0, pinned: 0, owner, names: [NO_NAME; PAGE_BLOCKS] };
             self.pages.push(vec![empty; CHUNK_PAGES].into_boxed_slice());
             self.contents.push(Box::new(Contents([BlockHash(0); CHUNK_BLOCKS])));
             self.free.extend((first..first + CHUNK_PAGES as u32).rev());
@@ -171,6 +178,39 @@ impl Pages {
             Owner::One(run) => *run,
             Owner::Several(runs) => runs[usize::from(place.slot())],
         })
+    }
+
+    /// Keeps a block in the tree. What keeps blocks is the recent names of ranks, mostly one a block.
+    pub(crate) fn pin(&mut self, place: Place) {
+        if self.is_pinned(place) {
+            *self.more_pins.entry(place).or_insert(0) += 1;
+        } else {
+            self.page_mut(place.page()).pinned |= 1 << place.slot();
+            self.pinned += 1;
+        }
+    }
+
+    /// Takes back one pin. Whether it was the last.
+    pub(crate) fn unpin(&mut self, place: Place) -> bool {
+        if let Some(more) = self.more_pins.get_mut(&place) {
+            *more -= 1;
+            if *more == 0 {
+                self.more_pins.remove(&place);
+            }
+            return false;
+        }
+        self.page_mut(place.page()).pinned &= !(1 << place.slot());
+        self.pinned -= 1;
+        true
+    }
+
+    pub(crate) fn is_pinned(&self, place: Place) -> bool {
+        self.page(place.page()).pinned & (1 << place.slot()) != 0
+    }
+
+    /// Whether any block has a pin.
+    pub(crate) fn has_pins(&self) -> bool {
+        self.pinned > 0
     }
 
     /// Makes `run` the owner of consecutive places.

@@ -3,60 +3,94 @@
 //! A clear can end every holder of a block just before a lower tier announces the same name again, without saying
 //! what it contains.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, hash::BuildHasher};
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::{SequenceHash, pages::Place};
 
-/// One rank's recent names, oldest first.
+/// One rank's recent names.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
-    places: HashMap<SequenceHash, (Place, u64)>,
-    /// Names in the order in which they came. One that has been taken out since is passed over.
-    order: VecDeque<(SequenceHash, u64)>,
-    clock: u64,
+    /// Oldest first. A name that has been taken out since leaves a gap.
+    names: VecDeque<(SequenceHash, Option<Place>)>,
+    /// The number of the oldest. The others follow.
+    first: u32,
+    /// Numbers by name: 21 bytes a name with the list, where a map from names to places would need 40.
+    numbers: HashTable<u32>,
+    hasher: DefaultHashBuilder,
 }
 
 impl Recent {
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.numbers.is_empty()
     }
 
     pub(crate) fn get(&self, name: SequenceHash) -> Option<Place> {
-        self.places.get(&name).map(|&(place, _)| place)
+        let is_it = |&number: &u32| self.names[self.index(number)].0 == name;
+        let number = *self.numbers.find(self.hasher.hash_one(name), is_it)?;
+        self.names[self.index(number)].1
     }
 
-    /// Keeps a name. Returns the blocks that are no longer kept: those of the oldest names beyond `limit`.
+    fn index(&self, number: u32) -> usize {
+        number.wrapping_sub(self.first) as usize
+    }
+
+    /// Keeps a name that is not kept yet. Returns the block that is no longer kept: the oldest name's, if there are
+    /// more than `limit`.
     pub(crate) fn insert(&mut self, name: SequenceHash, place: Place, limit: usize) -> Option<Place> {
-        self.clock += 1;
-        self.places.insert(name, (place, self.clock));
-        self.order.push_back((name, self.clock));
-        let dropped = if self.places.len() > limit { self.drop_oldest() } else { None };
-        // Names that were taken out leave a trace here until they come to the front.
-        if self.order.len() > 2 * limit + 16 {
-            self.order.retain(|(name, when)| self.places.get(name).is_some_and(|(_, kept)| kept == when));
+        if self.names.len() > 2 * limit + 16 {
+            self.close_gaps();
         }
-        dropped
+        self.names.push_back((name, Some(place)));
+        self.number_last();
+        if self.numbers.len() > limit { self.drop_oldest() } else { None }
+    }
+
+    /// Enters the last name into the table.
+    fn number_last(&mut self) {
+        let Recent { names, first, numbers, hasher } = self;
+        let number = first.wrapping_add(names.len() as u32 - 1);
+        let hash = |&number: &u32| hasher.hash_one(names[number.wrapping_sub(*first) as usize].0);
+        numbers.insert_unique(hash(&number), number, hash);
+    }
+
+    fn close_gaps(&mut self) {
+        let names = std::mem::take(&mut self.names);
+        self.numbers.clear();
+        for (name, place) in names {
+            if place.is_some() {
+                self.names.push_back((name, place));
+                self.number_last();
+            }
+        }
     }
 
     fn drop_oldest(&mut self) -> Option<Place> {
-        while let Some((name, when)) = self.order.pop_front() {
-            if self.places.get(&name).is_some_and(|&(_, kept)| kept == when) {
-                return self.places.remove(&name).map(|(place, _)| place);
+        while let Some(&(name, place)) = self.names.front() {
+            if place.is_some() {
+                self.remove(name);
+                return place;
             }
+            self.names.pop_front();
+            self.first = self.first.wrapping_add(1);
         }
         None
     }
 
     /// Takes a name out, since its block is held again.
     pub(crate) fn remove(&mut self, name: SequenceHash) -> Option<Place> {
-        self.places.remove(&name).map(|(place, _)| place)
+        let Recent { names, first, numbers, hasher } = self;
+        let index = |number: u32| number.wrapping_sub(*first) as usize;
+        let found =
+            numbers.find_entry(hasher.hash_one(name), |&number| names[index(number)].0 == name).ok()?;
+        let (number, _) = found.remove();
+        names[index(number)].1.take()
     }
 
     /// Takes all names out.
     pub(crate) fn drain(&mut self) -> Vec<Place> {
-        self.order.clear();
-        self.places.drain().map(|(_, (place, _))| place).collect()
+        self.numbers.clear();
+        self.names.drain(..).filter_map(|(_, place)| place).collect()
     }
 }

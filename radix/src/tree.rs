@@ -7,6 +7,7 @@
 
 mod hold;
 mod layers;
+mod plain;
 mod ranks;
 mod remove;
 mod settle;
@@ -43,8 +44,6 @@ pub(crate) struct Tree {
     branches: HashMap<(Option<Place>, BlockHash), RunId>,
     names: Names,
     holds: Holds,
-    /// Blocks that recent names keep in the tree, and how many do.
-    pins: HashMap<Place, u32>,
     /// Blocks held in layers other than the GPU's, by any rank: where there are none, nobody looks for them.
     lower_blocks: u64,
     /// Blocks whose runs have changed and must be settled before the event ends.
@@ -107,7 +106,6 @@ impl Tree {
             branches: HashMap::new(),
             names: Names::default(),
             holds: Holds::default(),
-            pins: HashMap::new(),
             lower_blocks: 0,
             touched: Vec::new(),
         }
@@ -193,7 +191,7 @@ impl Tree {
             && depths.start > run.blocks.start
             && depths.start >= run.branches_end()
             && run.coverage.is_only(rank)
-            && self.pins.is_empty()
+            && !self.pages.has_pins()
             && self.ranks.get(rank).settings.recent_names == 0
     }
 

@@ -76,7 +76,7 @@ impl Tree {
             return;
         }
         let dropped = entry.recent.insert(name, place, limit);
-        *self.pins.entry(place).or_insert(0) += 1;
+        self.pages.pin(place);
         if let Some(dropped) = dropped {
             self.unpin(dropped);
         }
@@ -90,13 +90,9 @@ impl Tree {
     }
 
     pub(super) fn unpin(&mut self, place: Place) {
-        if let Some(count) = self.pins.get_mut(&place) {
-            *count -= 1;
-            if *count == 0 {
-                self.pins.remove(&place);
-                let depth = self.pages.depth(place);
-                self.touch(place, [depth, depth]);
-            }
+        if self.pages.unpin(place) {
+            let depth = self.pages.depth(place);
+            self.touch(place, [depth, depth]);
         }
     }
 }

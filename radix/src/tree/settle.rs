@@ -58,10 +58,10 @@ impl Tree {
 
     /// The depth behind the last block that recent names keep, at least `end`.
     fn pinned_end(&self, run: &Run, end: u32) -> u32 {
-        if self.pins.is_empty() {
+        if !self.pages.has_pins() {
             return end;
         }
-        let pinned = (end..run.blocks.end).rev().find(|&depth| self.pins.contains_key(&run.place(depth)));
+        let pinned = (end..run.blocks.end).rev().find(|&depth| self.pages.is_pinned(run.place(depth)));
         pinned.map_or(end, |depth| depth + 1)
     }
 

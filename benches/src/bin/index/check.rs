@@ -1,6 +1,5 @@
 //! Whether an index answers right: a bench of wrong answers measures nothing.
 
-use kvtide_radix::RankSettings;
 use kvtide_tests::Model;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -27,7 +26,7 @@ impl Truth {
         let ranks: Vec<usize> = (0..RANKS).map(|_| random.random_range(0..workload.ranks)).collect();
         let mut model = Model::new(1, usize::MAX);
         for &number in &ranks {
-            model.join(rank(number), RankSettings::default());
+            model.join(rank(number), workload.settings.clone());
         }
         for (number, event) in workload.events.iter().filter(|(number, _)| ranks.contains(number)) {
             model.apply(rank(*number), event);

@@ -12,7 +12,7 @@ pub(crate) trait Contestant {
     type Event;
     type Hash: Copy;
 
-    fn new(ranks: usize) -> Self;
+    fn new(ranks: usize, settings: &RankSettings) -> Self;
     fn event(event: &Event) -> Self::Event;
     fn hash(hash: BlockHash) -> Self::Hash;
     /// Applies events, each with its rank, and shows them to readers at once where the index can.
@@ -40,9 +40,9 @@ impl Contestant for Kvtide {
     type Event = Event;
     type Hash = BlockHash;
 
-    fn new(ranks: usize) -> Kvtide {
+    fn new(ranks: usize, settings: &RankSettings) -> Kvtide {
         let (mut writer, reader) = index(1, Limits::default());
-        let mut join = |number| writer.update(|update| update.join(rank(number), RankSettings::default()));
+        let mut join = |number| writer.update(|update| update.join(rank(number), settings.clone()));
         let slots = (0..ranks).map_while(|number| join(number).ok()).collect();
         Kvtide { writer, reader, slots, answer: Overlap::default() }
     }
@@ -94,7 +94,7 @@ impl Contestant for Smg {
     type Event = SmgEvent;
     type Hash = u64;
 
-    fn new(ranks: usize) -> Smg {
+    fn new(ranks: usize, _: &RankSettings) -> Smg {
         let mut tree = radix_tree::RadixTree::new(radix_tree::Config::default());
         let holders = (0..ranks).map(|rank| tree.create_holder(&rank.to_string())).collect();
         Smg { tree, holders, scratch: radix_tree::OverlapScratch::default(), answer: Vec::new() }
@@ -163,7 +163,7 @@ impl Contestant for KvIndex {
     type Event = KvIndexEvent;
     type Hash = BlockHash;
 
-    fn new(ranks: usize) -> KvIndex {
+    fn new(ranks: usize, _: &RankSettings) -> KvIndex {
         let index = ChainIndex::with_max_workers(ranks);
         let workers = (0..ranks).map_while(|rank| index.intern_worker(&rank.to_string()).ok()).collect();
         let maps = (0..ranks).map(|_| ChainBlockMap::new()).collect();

@@ -57,6 +57,8 @@ enum Kind {
     Conversations,
     /// The first of these, with one block an event.
     OneBlock,
+    /// The first of these, read as an engine's own stream.
+    Engine,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -79,7 +81,7 @@ impl Contender {
 impl Kind {
     fn ranks(self) -> &'static [usize] {
         match self {
-            Kind::Mooncake64 | Kind::Mooncake16 | Kind::OneBlock => &[64],
+            Kind::Mooncake64 | Kind::Mooncake16 | Kind::OneBlock | Kind::Engine => &[64],
             Kind::Conversations => &[8, 128, 1024],
         }
     }
@@ -95,6 +97,7 @@ impl Kind {
             Kind::Mooncake16 => mooncake(16, 4_194_304),
             Kind::Conversations => Ok(Conversations { ranks, requests: 20_000 / part }.workload()),
             Kind::OneBlock => Ok(mooncake(64, 524_288)?.one_by_one()),
+            Kind::Engine => Ok(mooncake(64, 524_288)?.of_engines()),
         }
     }
 }

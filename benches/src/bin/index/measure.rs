@@ -43,8 +43,8 @@ pub(crate) fn round<C: Contestant>(workload: &Workload, truth: &Truth) -> Round 
     let memory = memory.change();
     truth.hold(&mut index, &prompts);
     drop(index);
-    let cold = ask::<C>(workload.ranks, &events, &prompts, Hashes::Cold);
-    let warm = ask::<C>(workload.ranks, &events, &prompts, Hashes::Warm);
+    let cold = ask::<C>(workload, &events, &prompts, Hashes::Cold);
+    let warm = ask::<C>(workload, &events, &prompts, Hashes::Warm);
     let asked = prompts.len() as f64;
     Round {
         cold: cold.nanoseconds,
@@ -59,7 +59,7 @@ pub(crate) fn round<C: Contestant>(workload: &Workload, truth: &Truth) -> Round 
 
 /// Builds an index. Returns it and millions of blocks applied a second.
 fn build<C: Contestant>(workload: &Workload, events: &[(usize, C::Event)], batch: usize) -> (C, f64) {
-    let mut index = C::new(workload.ranks);
+    let mut index = C::new(workload.ranks, &workload.settings);
     let start = Instant::now();
     for update in events.chunks(batch) {
         index.apply(update);
@@ -86,12 +86,12 @@ struct Asked {
 
 /// Builds an index and asks it for each prompt at its time.
 fn ask<C: Contestant>(
-    ranks: usize,
+    workload: &Workload,
     events: &[(usize, C::Event)],
     prompts: &Prompts<C::Hash>,
     hashes: Hashes,
 ) -> Asked {
-    let mut index = C::new(ranks);
+    let mut index = C::new(workload.ranks, &workload.settings);
     let mut applied = 0;
     let mut written = Vec::new();
     let mut asked = Asked { nanoseconds: Vec::new(), allocations: 0, matching: 0 };
@@ -110,8 +110,9 @@ fn ask<C: Contestant>(
         let before = ALLOCATOR.stats();
         let start = Instant::now();
         asked.matching += index.ask(black_box(prompt));
-        asked.nanoseconds.push(start.elapsed().as_nanos() as u64);
+        let nanoseconds = start.elapsed().as_nanos() as u64;
         let after = ALLOCATOR.stats();
+        asked.nanoseconds.push(nanoseconds);
         asked.allocations +=
             after.allocations + after.reallocations - before.allocations - before.reallocations;
     }

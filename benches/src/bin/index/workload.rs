@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use kvtide_radix::{Block, BlockHash, Blocks, Event, Layer, Removed, SequenceHash, Stored};
+use kvtide_radix::{
+    Block, BlockHash, Blocks, Copies, Event, Layer, RankSettings, Removed, SequenceHash, Stored,
+};
 
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 
@@ -17,6 +19,8 @@ pub(crate) type Number = u32;
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) ranks: usize,
+    /// How kvtide reads what the ranks announce. Other indexes have no such settings.
+    pub(crate) settings: RankSettings,
     /// Each with the number of its rank.
     pub(crate) events: Vec<(usize, Event)>,
     pub(crate) prompts: Prompts,
@@ -117,7 +121,8 @@ impl Fleet {
     pub(crate) fn finish(self, name: String) -> Workload {
         let prompts = Prompts::new(&self.prompts[self.prompts.len() / 2..]);
         let held_blocks = self.caches.iter().map(Cache::held).sum();
-        Workload { name, ranks: self.caches.len(), events: self.events, prompts, held_blocks }
+        let settings = RankSettings::default();
+        Workload { name, ranks: self.caches.len(), settings, events: self.events, prompts, held_blocks }
     }
 }
 
@@ -135,6 +140,13 @@ impl Workload {
             prompt.after = starts[prompt.after];
         }
         Workload { name: "one-block".to_owned(), events, ..self }
+    }
+
+    /// The same, read as what an engine itself publishes: copies are counted, and names are kept for a while.
+    pub(crate) fn of_engines(self) -> Workload {
+        let settings =
+            RankSettings { copies: Copies::Counted, recent_names: 1024, ..RankSettings::default() };
+        Workload { name: "engine".to_owned(), settings, ..self }
     }
 
     /// Blocks that all events store or remove.
