@@ -73,7 +73,7 @@ pub enum QueryError {
 pub(crate) struct Moment<'a> {
     pub(crate) scope: &'a Scope,
     pub(crate) hashing: Hashing,
-    pub(crate) view: View<'a>,
+    pub(crate) view: View,
     pub(crate) steady_ms: u64,
     pub(crate) pending: &'a dyn Fn(Rank) -> u64,
 }

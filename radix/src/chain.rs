@@ -1,12 +1,8 @@
-//! Chains: what all blocks behind one first block have in common.
+//! Chains: what all blocks behind one first block have in common. Every run belongs to one.
 
 use slab::Slab;
 
-use crate::Seed;
-
-/// A chain's number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ChainId(u32);
+use crate::{Seed, run::RunId};
 
 #[derive(Debug)]
 struct Chain {
@@ -19,35 +15,55 @@ struct Chain {
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
     chains: Slab<Chain>,
+    /// Each run's chain, by the run's number.
+    of_runs: Vec<u32>,
 }
 
 impl Chains {
-    /// A chain for a run without a parent.
-    pub(crate) fn start(&mut self) -> ChainId {
-        ChainId(self.chains.insert(Chain { seed: None, runs: 1 }) as u32)
+    fn key(&self, run: RunId) -> usize {
+        self.of_runs[run.0 as usize] as usize
     }
 
-    /// One more run belongs to the chain.
-    pub(crate) fn join(&mut self, id: ChainId) -> ChainId {
-        self.chains[id.0 as usize].runs += 1;
-        id
+    fn set(&mut self, run: RunId, key: usize) {
+        if run.0 as usize >= self.of_runs.len() {
+            self.of_runs.resize(run.0 as usize + 1, 0);
+        }
+        self.of_runs[run.0 as usize] = key as u32;
     }
 
-    /// One run less belongs to the chain.
-    pub(crate) fn leave(&mut self, id: ChainId) {
-        let chain = &mut self.chains[id.0 as usize];
-        chain.runs -= 1;
-        if chain.runs == 0 {
-            self.chains.remove(id.0 as usize);
+    /// A chain of its own for a run without a parent.
+    pub(crate) fn start(&mut self, run: RunId) {
+        let key = self.chains.insert(Chain { seed: None, runs: 1 });
+        self.set(run, key);
+    }
+
+    /// The run belongs to the chain of `other`.
+    pub(crate) fn join(&mut self, run: RunId, other: RunId) {
+        let key = self.key(other);
+        self.chains[key].runs += 1;
+        self.set(run, key);
+    }
+
+    /// The run has gone.
+    pub(crate) fn leave(&mut self, run: RunId) {
+        let key = self.key(run);
+        self.chains[key].runs -= 1;
+        if self.chains[key].runs == 0 {
+            self.chains.remove(key);
+        }
+        if self.chains.is_empty() {
+            *self = Chains::default();
         }
     }
 
-    pub(crate) fn seed(&self, id: ChainId) -> Option<Seed> {
-        self.chains[id.0 as usize].seed
+    /// The seed of the run's chain.
+    pub(crate) fn seed(&self, run: RunId) -> Option<Seed> {
+        self.chains[self.key(run)].seed
     }
 
-    /// States the chain's seed. The first statement stays.
-    pub(crate) fn state_seed(&mut self, id: ChainId, seed: Seed) {
-        self.chains[id.0 as usize].seed.get_or_insert(seed);
+    /// States the seed of the run's chain. The first statement stays.
+    pub(crate) fn state_seed(&mut self, run: RunId, seed: Seed) {
+        let key = self.key(run);
+        self.chains[key].seed.get_or_insert(seed);
     }
 }

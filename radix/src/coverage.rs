@@ -30,10 +30,22 @@ impl Span {
 }
 
 /// Who holds what of one run.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct Coverage {
     pub(crate) full: RankSet,
     pub(crate) spans: Vec<Span>,
+}
+
+impl Clone for Coverage {
+    fn clone(&self) -> Coverage {
+        Coverage { full: self.full.clone(), spans: self.spans.clone() }
+    }
+
+    /// Keeps the memory.
+    fn clone_from(&mut self, other: &Coverage) {
+        self.full.clone_from(&other.full);
+        self.spans.clone_from(&other.spans);
+    }
 }
 
 impl Coverage {

@@ -31,28 +31,36 @@
 //! it; what it means is decided by the first store that binds it, and stays so while the rank holds the block.
 
 mod chain;
+mod contents;
 mod coverage;
 mod event;
 mod hash;
 mod holds;
 mod index;
+mod marked;
 mod names;
+mod numbers;
 mod pages;
 mod parking;
+mod parted;
 mod prompt;
 mod rank;
 mod rank_set;
 mod reach;
 mod recent;
 mod run;
+mod sides;
+mod skeleton;
 mod stretches;
+mod sync;
 mod tier;
 mod tree;
 
 pub use event::{Block, Blocks, Event, Removed, Stored, TokenBlocks};
 pub use hash::{BlockHash, Seed, SequenceHash, media_hash};
-pub use index::{Limits, RankState, RanksFull, Reader, Update, View, Writer, index};
+pub use index::{Limits, RankState, RanksFull, Reader, Size, Update, View, Writer, index};
 pub use rank::{Copies, Knowledge, Life, Rank, RankSettings, RankSlot, Watermark, Window};
 pub use reach::Reach;
+pub use skeleton::Overlap;
 pub use tier::{Group, Layer, Tier};
-pub use tree::{Outcome, Overlap, Size};
+pub use tree::Outcome;

@@ -9,44 +9,28 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table::Entry};
+use hashbrown::{DefaultHashBuilder, HashMap, hash_table::Entry};
 
 use crate::{
     RankSlot, SequenceHash,
     pages::{Pages, Place},
+    parted::Parted,
 };
 
-/// Parts of the table. Each grows by itself, so that no event waits for the whole table to grow, which reads every
-/// name: the slowest event took 7 ms instead of 60 with 3 million blocks. A power of two.
-const PARTS: usize = 256;
-
 /// All names of a tree.
+#[derive(Default)]
 pub(crate) struct Names {
-    table: Box<[HashTable<Place>]>,
+    table: Parted<Place, 256>,
     aliases: HashMap<(RankSlot, SequenceHash), Place>,
     // Names come from outside. A hash that is not known there keeps them from being made to collide.
     hasher: DefaultHashBuilder,
 }
 
-impl Default for Names {
-    fn default() -> Self {
-        let table = std::iter::repeat_with(HashTable::new).take(PARTS).collect();
-        Names { table, aliases: HashMap::new(), hasher: DefaultHashBuilder::default() }
-    }
-}
-
 impl Names {
-    /// A name's hash, and the part of the table that it belongs to. The bits in the middle tell it: hash tables use
-    /// those at both ends.
-    fn part(&self, name: SequenceHash) -> (u64, usize) {
-        let hash = self.hasher.hash_one(name);
-        (hash, (hash >> 32) as usize % PARTS)
-    }
-
     /// The block whose own name this is.
     pub(crate) fn find(&self, name: SequenceHash, pages: &Pages) -> Option<Place> {
-        let (hash, part) = self.part(name);
-        self.table[part].find(hash, |&place| pages.own_name(place) == Some(name)).copied()
+        let hash = self.hasher.hash_one(name);
+        self.table.find(hash, |&place| pages.own_name(place) == Some(name)).copied()
     }
 
     /// Gives a block that has none its own name. Whether it could: another block may have it.
@@ -54,10 +38,9 @@ impl Names {
         if !Pages::can_name(name) {
             return false;
         }
-        let (hash, part) = self.part(name);
         let is_it = |&other: &Place| pages.own_name(other) == Some(name);
         let hash_of = |&other: &Place| hash_of(&self.hasher, other, pages);
-        match self.table[part].entry(hash, is_it, hash_of) {
+        match self.table.entry(self.hasher.hash_one(name), is_it, hash_of) {
             Entry::Occupied(_) => return false,
             Entry::Vacant(vacant) => vacant.insert(place),
         };
@@ -68,15 +51,8 @@ impl Names {
     /// Forgets the own name of a block that leaves the tree.
     pub(crate) fn remove(&mut self, place: Place, pages: &Pages) {
         let Some(name) = pages.own_name(place) else { return };
-        let (hash, part) = self.part(name);
-        let table = &mut self.table[part];
-        if let Ok(found) = table.find_entry(hash, |&other| other == place) {
-            found.remove();
-        }
-        // Memory is given back after many names have gone.
-        if table.capacity() > 8 * table.len().max(16) {
-            table.shrink_to(2 * table.len(), |&other| hash_of(&self.hasher, other, pages));
-        }
+        let hash_of = |&other: &Place| hash_of(&self.hasher, other, pages);
+        self.table.remove(self.hasher.hash_one(name), |&other| other == place, hash_of);
     }
 
     pub(crate) fn alias(&self, rank: RankSlot, name: SequenceHash) -> Option<Place> {

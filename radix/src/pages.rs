@@ -4,22 +4,26 @@
 //! survives splits and merges. The slots of a page follow each other along one chain: the block in slot `s` of a
 //! page stands `s` blocks behind the one in slot 0.
 //!
-//! Contents, which lookups read, lie apart from the rest, which only the writer reads: a lookup that follows a run
-//! walks through memory page by page.
+//! Contents, which lookups read, lie apart from the rest (`contents.rs`), which only the writer reads: a lookup that
+//! follows a run walks through memory page by page.
+//!
+//! Invariant L1: a place whose block has left the tree with some version is in limbo, and not given out again, while
+//! anyone may read an older one.
 
-use std::ops::Range;
+use std::{collections::VecDeque, ops::Range};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::{Block, BlockHash, SequenceHash, run::RunId};
+use crate::{
+    Block, BlockHash, SequenceHash,
+    contents::{CHUNK_PAGES, Chunk as ContentChunk, Content, Contents},
+    marked::Marked,
+    run::RunId,
+};
 
 /// Blocks a page.
 pub(crate) const PAGE_BLOCKS: usize = 16;
-/// Pages a chunk. Chunks are never moved, so growing copies nothing.
-const CHUNK_PAGES: usize = 64;
-const CHUNK_BLOCKS: usize = CHUNK_PAGES * PAGE_BLOCKS;
-
 /// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Place(pub(crate) u32);
@@ -58,10 +62,6 @@ impl Place {
 /// no own name either.
 const NO_NAME: SequenceHash = SequenceHash(0);
 
-/// The contents of the blocks of a chunk. A page's are two cache lines.
-#[repr(align(128))]
-struct Contents([BlockHash; CHUNK_BLOCKS]);
-
 /// What the writer knows of a page.
 #[derive(Clone)]
 struct Page {
@@ -69,6 +69,8 @@ struct Page {
     base: u32,
     /// Slots in use, from slot 0.
     used: u8,
+    /// How often blocks of the page are in limbo: while they are, nothing is added to it.
+    limbo: u8,
     /// Slots that recent names keep, as bits.
     pinned: u16,
     owner: Owner,
@@ -83,13 +85,33 @@ enum Owner {
     Several(Box<[RunId; PAGE_BLOCKS]>),
 }
 
+/// As many pages as are allocated at once.
+struct Chunk {
+    /// None of them where the memory was given back.
+    pages: Box<[Page]>,
+    /// Pages that can be given out, as bits.
+    free: u64,
+    /// Whether the chunk is listed as one with free pages.
+    listed: bool,
+}
+
+const ALL_FREE: u64 = u64::MAX >> (64 - CHUNK_PAGES);
+
 /// All pages of a tree.
 #[derive(Default)]
 pub(crate) struct Pages {
-    contents: Vec<Box<Contents>>,
-    pages: Vec<Box<[Page]>>,
-    free: Vec<u32>,
+    contents: Contents,
+    /// Chunks whose contents have come or gone since this was last taken.
+    pub(crate) changed: Marked,
+    chunks: Vec<Chunk>,
+    /// Chunks that may have free pages. The one that got some last is used first: it is in the cache.
+    listed: Vec<u32>,
+    /// Chunks without memory.
+    empty: Vec<u32>,
+    free: usize,
     used: usize,
+    /// Pages that have lost blocks, each with the version with which they went (L1), oldest first.
+    limbo: VecDeque<(u64, u32)>,
     /// Slots with a pin, and how many more pins a slot has than one.
     pinned: usize,
     more_pins: HashMap<Place, u32>,
@@ -97,11 +119,11 @@ pub(crate) struct Pages {
 
 impl Pages {
     fn page(&self, page: u32) -> &Page {
-        &self.pages[page as usize / CHUNK_PAGES][page as usize % CHUNK_PAGES]
+        &self.chunks[page as usize / CHUNK_PAGES].pages[page as usize % CHUNK_PAGES]
     }
 
     fn page_mut(&mut self, page: u32) -> &mut Page {
-        &mut self.pages[page as usize / CHUNK_PAGES][page as usize % CHUNK_PAGES]
+        &mut self.chunks[page as usize / CHUNK_PAGES].pages[page as usize % CHUNK_PAGES]
     }
 
     /// Pages in use.
@@ -109,33 +131,72 @@ impl Pages {
         self.used
     }
 
-    /// An empty page whose first block will have the depth `base`.
-    pub(crate) fn allocate(&mut self, base: u32, owner: RunId) -> u32 {
-        if self.free.is_empty() {
-            let first = (self.pages.len() * CHUNK_PAGES) as u32;
-            let owner = Owner::One(RunId::NONE);
-            let empty = Page { base, used: 0, pinned: 0, owner, names: [NO_NAME; PAGE_BLOCKS] };
-            self.pages.push(vec![empty; CHUNK_PAGES].into_boxed_slice());
-            self.contents.push(Box::new(Contents([BlockHash(0); CHUNK_BLOCKS])));
-            self.free.extend((first..first + CHUNK_PAGES as u32).rev());
-        }
-        let page = self.free.pop().unwrap_or_default();
+    /// A chunk's contents; none where its memory was given back.
+    pub(crate) fn content_chunk(&self, index: u32) -> Option<crate::sync::Arc<ContentChunk>> {
+        self.contents.chunk(index as usize)
+    }
+
+    /// An empty page whose first block will have the depth `base`: the one behind the page `near` if it can be had.
+    pub(crate) fn allocate(&mut self, base: u32, owner: RunId, near: Option<u32>) -> u32 {
+        let behind = near.map(|page| page + 1).filter(|&page| self.is_free(page));
+        let page = match behind {
+            Some(page) => page,
+            None => self.first_free(),
+        };
+        self.chunks[page as usize / CHUNK_PAGES].free &= !(1 << (page as usize % CHUNK_PAGES));
+        self.free -= 1;
+        self.used += 1;
         let found = self.page_mut(page);
         found.base = base;
         found.owner = Owner::One(owner);
-        self.used += 1;
         page
+    }
+
+    fn is_free(&self, page: u32) -> bool {
+        let chunk = self.chunks.get(page as usize / CHUNK_PAGES);
+        chunk.is_some_and(|chunk| chunk.free & (1 << (page as usize % CHUNK_PAGES)) != 0)
+    }
+
+    fn first_free(&mut self) -> u32 {
+        loop {
+            let Some(&index) = self.listed.last() else {
+                self.add_chunk();
+                continue;
+            };
+            let chunk = &mut self.chunks[index as usize];
+            if chunk.free != 0 {
+                return index * CHUNK_PAGES as u32 + chunk.free.trailing_zeros();
+            }
+            chunk.listed = false;
+            self.listed.pop();
+        }
+    }
+
+    fn add_chunk(&mut self) {
+        let owner = Owner::One(RunId::NONE);
+        let page = Page { base: 0, used: 0, limbo: 0, pinned: 0, owner, names: [NO_NAME; PAGE_BLOCKS] };
+        let chunk = Chunk { pages: vec![page; CHUNK_PAGES].into_boxed_slice(), free: ALL_FREE, listed: true };
+        let index = match self.empty.pop() {
+            Some(index) => {
+                self.chunks[index as usize] = chunk;
+                index
+            }
+            None => {
+                self.chunks.push(chunk);
+                self.chunks.len() as u32 - 1
+            }
+        };
+        self.contents.set_chunk(index as usize, Some(ContentChunk::new()));
+        self.changed.insert(index);
+        self.listed.push(index);
+        self.free += CHUNK_PAGES;
     }
 
     /// Puts blocks without names into the next free slots of a page, as many as it has. Returns how many.
     pub(crate) fn extend(&mut self, page: u32, blocks: &[Block], owner: RunId) -> usize {
         let from = usize::from(self.page(page).used);
         let count = blocks.len().min(PAGE_BLOCKS - from);
-        let start = page as usize % CHUNK_PAGES * PAGE_BLOCKS + from;
-        let contents = &mut self.contents[page as usize / CHUNK_PAGES].0[start..start + count];
-        for (content, block) in contents.iter_mut().zip(blocks) {
-            *content = block.content;
-        }
+        self.contents.write(Place::new(page, from as u8), &blocks[..count]);
         let found = self.page_mut(page);
         found.names[from..from + count].fill(NO_NAME);
         found.used += count as u8;
@@ -143,25 +204,71 @@ impl Pages {
         count
     }
 
-    /// Frees consecutive places behind which their pages have no others, and the pages in which nothing is left.
-    pub(crate) fn free(&mut self, place: Place, count: u32) {
+    /// Takes blocks away that stand at consecutive places, behind which their pages have no others. They are in limbo
+    /// until [`Pages::reclaim`] finds that nobody can read a version before `version` (L1).
+    pub(crate) fn free(&mut self, place: Place, count: u32, version: u64) {
         // From the end, so that the pages are given out again in the order in which they lie in memory.
         let pages: SmallVec<[(u32, Range<u8>); 8]> = place.by_page(count).collect();
         for (page, slots) in pages.into_iter().rev() {
             let found = self.page_mut(page);
             found.used = slots.start;
+            found.limbo += 1;
             if slots.start == 0 {
                 found.owner = Owner::One(RunId::NONE);
                 self.used -= 1;
-                self.free.push(page);
             }
+            self.limbo.push_back((version, page));
+        }
+    }
+
+    /// Lets the places out of limbo whose blocks have left with `oldest` or before: no older version can be read.
+    pub(crate) fn reclaim(&mut self, oldest: u64) {
+        while let Some(&(version, page)) = self.limbo.front()
+            && version <= oldest
+        {
+            self.limbo.pop_front();
+            let found = self.page_mut(page);
+            found.limbo -= 1;
+            if found.limbo == 0 && found.used == 0 {
+                self.give_back(page);
+            }
+        }
+    }
+
+    /// A page is free again, and with the last of its chunk, if there are plenty of others, the memory.
+    fn give_back(&mut self, page: u32) {
+        let index = page / CHUNK_PAGES as u32;
+        let chunk = &mut self.chunks[index as usize];
+        chunk.free |= 1 << (page as usize % CHUNK_PAGES);
+        self.free += 1;
+        if !chunk.listed {
+            chunk.listed = true;
+            self.listed.push(index);
+        }
+        if chunk.free == ALL_FREE && self.free > CHUNK_PAGES + self.used / 8 {
+            self.drop_chunk(index);
+        }
+        if self.used == 0 && self.limbo.is_empty() {
+            (0..self.chunks.len() as u32).for_each(|index| self.drop_chunk(index));
+        }
+    }
+
+    fn drop_chunk(&mut self, index: u32) {
+        let chunk = &mut self.chunks[index as usize];
+        if !chunk.pages.is_empty() {
+            chunk.pages = Box::default();
+            chunk.free = 0;
+            self.free -= CHUNK_PAGES;
+            self.contents.set_chunk(index as usize, None);
+            self.changed.insert(index);
+            self.empty.push(index);
         }
     }
 
     /// Whether the slot directly behind `place` is the page's next free one.
     pub(crate) fn has_room_behind(&self, place: Place) -> bool {
         let page = self.page(place.page());
-        page.used == place.slot() + 1 && usize::from(page.used) < PAGE_BLOCKS
+        page.used == place.slot() + 1 && usize::from(page.used) < PAGE_BLOCKS && page.limbo == 0
     }
 
     pub(crate) fn depth(&self, place: Place) -> u32 {
@@ -221,19 +328,12 @@ impl Pages {
     }
 
     pub(crate) fn content(&self, place: Place) -> BlockHash {
-        self.contents[place.0 as usize / CHUNK_BLOCKS].0[place.0 as usize % CHUNK_BLOCKS]
+        self.contents.get(place)
     }
 
     /// The contents at consecutive places, in as few pieces as they are in memory.
-    pub(crate) fn contents(&self, place: Place, count: u32) -> impl Iterator<Item = &[BlockHash]> {
-        let (mut at, end) = (place.0 as usize, place.0 as usize + count as usize);
-        std::iter::from_fn(move || {
-            let from = at % CHUNK_BLOCKS;
-            let length = (end - at).min(CHUNK_BLOCKS - from);
-            let piece = (length > 0).then(|| &self.contents[at / CHUNK_BLOCKS].0[from..from + length]);
-            at += length;
-            piece
-        })
+    pub(crate) fn contents(&self, place: Place, count: u32) -> impl Iterator<Item = &[Content]> {
+        self.contents.pieces(place, count)
     }
 
     /// The block's own name: that of whoever stored it first, if it was not another block's.
@@ -254,8 +354,8 @@ impl Pages {
 
     /// The block with that own name, if it is in the same page as `near` and not further than a slot from it.
     pub(crate) fn find_near(&self, name: SequenceHash, near: Place) -> Option<Place> {
-        let page =
-            self.pages.get(near.page() as usize / CHUNK_PAGES)?.get(near.page() as usize % CHUNK_PAGES)?;
+        let page = near.page() as usize;
+        let page = self.chunks.get(page / CHUNK_PAGES)?.pages.get(page % CHUNK_PAGES)?;
         let first = near.slot().saturating_sub(1);
         let names =
             &page.names[usize::from(first)..usize::from(page.used.min(near.slot() + 2)).max(first.into())];

@@ -1,6 +1,6 @@
 //! A prompt being followed: block hashes taken from their source as they are needed.
 
-use crate::BlockHash;
+use crate::{BlockHash, contents::Content};
 
 /// Hashes in a cache line.
 const LINE: usize = 64 / size_of::<BlockHash>();
@@ -36,7 +36,7 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
     }
 
     /// Follows contents as far as the prompt is equal. Returns how many blocks that is.
-    pub(crate) fn follow(&mut self, contents: &[BlockHash]) -> usize {
+    pub(crate) fn follow(&mut self, contents: &[Content]) -> usize {
         let mut done = 0;
         while done < contents.len() {
             let rest = self.rest();
@@ -56,10 +56,10 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
 ///
 /// With one branch for a cache line instead of one for each hash the processor runs further ahead, and so fetches what
 /// comes next: 0.7 of the time for a long prompt.
-fn equal_start(a: &[BlockHash], b: &[BlockHash]) -> usize {
-    let lines = a.chunks_exact(LINE).zip(b.chunks_exact(LINE));
-    let same =
-        |a: &[BlockHash], b: &[BlockHash]| a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a.0 ^ b.0)) == 0;
-    let start = lines.take_while(|(a, b)| same(a, b)).count() * LINE;
-    start + a[start..].iter().zip(&b[start..]).take_while(|(a, b)| a == b).count()
+fn equal_start(prompt: &[BlockHash], contents: &[Content]) -> usize {
+    let differ = |(hash, content): (&BlockHash, &Content)| hash.0 ^ content.get().0;
+    let lines = prompt.chunks_exact(LINE).zip(contents.chunks_exact(LINE));
+    let same = |(a, b): &(&[BlockHash], &[Content])| a.iter().zip(*b).map(differ).fold(0, |a, b| a | b) == 0;
+    let start = lines.take_while(same).count() * LINE;
+    start + prompt[start..].iter().zip(&contents[start..]).take_while(|pair| differ(*pair) == 0).count()
 }

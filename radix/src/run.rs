@@ -7,7 +7,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::{
-    chain::ChainId,
+    BlockHash,
     coverage::Coverage,
     pages::{Pages, Place},
     stretches::Stretches,
@@ -32,12 +32,15 @@ struct Branch {
     mixed: u32,
 }
 
-/// One run of blocks.
+/// How a run is found: the block in front (none at the start of a prompt), and the content of its first block.
+pub(crate) type Key = (Option<Place>, BlockHash);
+
+/// One run of blocks. Lookups read it, and each version has its own.
+// Two cache lines.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The block in front; none at the start of a prompt.
-    pub(crate) parent: Option<Place>,
-    pub(crate) chain: ChainId,
+    parent: Option<Place>,
+    first: BlockHash,
     /// Its blocks, by depth.
     pub(crate) blocks: Range<u32>,
     pub(crate) places: Stretches,
@@ -46,17 +49,44 @@ pub(crate) struct Run {
     pub(crate) coverage: Coverage,
 }
 
+impl Clone for Run {
+    fn clone(&self) -> Run {
+        let mut run = Run::new(self.key(), 0);
+        run.clone_from(self);
+        run
+    }
+
+    /// Keeps the memory.
+    fn clone_from(&mut self, other: &Run) {
+        let Run { parent, first, blocks, places, branches, coverage } = other;
+        (self.parent, self.first, self.blocks) = (*parent, *first, blocks.clone());
+        self.places.clone_from(places);
+        self.branches.clear();
+        self.branches.extend_from_slice(branches);
+        self.coverage.clone_from(coverage);
+    }
+}
+
 impl Run {
     /// A run without blocks that will start at `depth`.
-    pub(crate) fn new(parent: Option<Place>, chain: ChainId, depth: u32) -> Run {
+    pub(crate) fn new((parent, first): Key, depth: u32) -> Run {
         Run {
             parent,
-            chain,
+            first,
             blocks: depth..depth,
             places: Stretches::default(),
             branches: SmallVec::new(),
             coverage: Coverage::default(),
         }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        (self.parent, self.first)
+    }
+
+    /// The block in front; none at the start of a prompt.
+    pub(crate) fn parent(&self) -> Option<Place> {
+        self.parent
     }
 
     /// Where the block at `depth` is. It must be in the run.
@@ -80,9 +110,10 @@ impl Run {
         self.blocks.end = depth;
     }
 
-    /// Cuts off the blocks from `depth` on, with what hangs behind them. Their owner must still be changed.
-    pub(crate) fn split(&mut self, depth: u32) -> Run {
-        let mut tail = Run::new(Some(self.place(depth - 1)), self.chain, depth);
+    /// Cuts off the blocks from `depth` on, with what hangs behind them. `first` is what the block there contains.
+    /// Their owner must still be changed.
+    pub(crate) fn split(&mut self, depth: u32, first: BlockHash) -> Run {
+        let mut tail = Run::new((Some(self.place(depth - 1)), first), depth);
         tail.blocks.end = self.blocks.end;
         tail.coverage = self.coverage.split(depth, &self.blocks);
         tail.places = self.places.split(depth);

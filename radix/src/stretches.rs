@@ -18,10 +18,22 @@ struct Stretch {
 }
 
 /// The places of a run, by depth.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stretches {
     // Sorted by depth.
     stretches: SmallVec<[Stretch; 2]>,
+}
+
+impl Clone for Stretches {
+    fn clone(&self) -> Stretches {
+        Stretches { stretches: self.stretches.clone() }
+    }
+
+    /// Keeps the memory.
+    fn clone_from(&mut self, other: &Stretches) {
+        self.stretches.clear();
+        self.stretches.extend_from_slice(&other.stretches);
+    }
 }
 
 impl Stretches {

@@ -58,6 +58,11 @@ impl Layer {
         Layer(group.0 * 4 + tier as u8)
     }
 
+    /// All layers, by [`Layer::index`].
+    pub(crate) fn all() -> impl Iterator<Item = Layer> {
+        (0..Self::LIMIT as u8).map(Layer)
+    }
+
     /// The layer's place among all [`Layer::LIMIT`].
     #[must_use]
     pub fn index(self) -> usize {

@@ -1,51 +1,44 @@
-//! The tree of one scope: what its parts are and who may touch them.
+//! The tree of one scope as its writer has it: what its parts are and who may touch them.
 //!
-//! - [`Pages`] hold the blocks, a [`Run`] is a stretch of blocks without a cut, and `branches` leads from a block
-//!   and the content behind it to the run that starts there.
-//! - [`Names`], [`Holds`], `Recent` and `Parking` belong to the writer: they say which block a rank means.
-//! - `store` and `remove` apply events, `settle` keeps runs as few and as short as they can be, `walk` answers.
+//! - `front` is the side that is being changed: the runs, who holds them, and the ranks, as readers will see them.
+//! - [`Pages`] hold the blocks, whose contents all versions share.
+//! - [`Names`], [`Holds`], [`Chains`], `Recent` and `Parking` belong to the writer: they say which block a rank means.
+//! - `store` and `remove` apply events, `settle` keeps runs as few and as short as they can be.
 
 mod hold;
-mod layers;
 mod plain;
 mod ranks;
 mod remove;
 mod settle;
 mod store;
-mod walk;
 
 use std::ops::Range;
 
-use hashbrown::HashMap;
-use slab::Slab;
-
 use crate::{
-    BlockHash, Event, Layer, Limits, RankSlot, SequenceHash,
+    BlockHash, Event, Layer, Limits, Rank, RankSettings, RankSlot, SequenceHash, Watermark, Window,
     chain::Chains,
     holds::Holds,
+    marked::Marked,
     names::Names,
+    numbers::Numbers,
     pages::{Pages, Place},
     run::{Run, RunId},
+    skeleton::Skeleton,
 };
 use ranks::Ranks;
 
-pub use walk::Overlap;
-
-/// Everything that the ranks of one scope hold.
+/// Everything that the ranks of one scope hold, and what their announcements mean.
 pub(crate) struct Tree {
-    pub(crate) block_size: u32,
-    pub(crate) version: u64,
-    pub(crate) ranks: Ranks,
-    limits: Limits,
+    front: Skeleton,
     pages: Pages,
-    runs: Slab<Run>,
+    ranks: Ranks,
+    /// Ranks of which readers will see something new.
+    changed: Marked,
+    limits: Limits,
+    run_numbers: Numbers,
     chains: Chains,
-    /// The run whose first block has that content and stands behind that block (none: starts a prompt).
-    branches: HashMap<(Option<Place>, BlockHash), RunId>,
     names: Names,
     holds: Holds,
-    /// Blocks held in layers other than the GPU's, by any rank: where there are none, nobody looks for them.
-    lower_blocks: u64,
     /// Blocks whose runs have changed and must be settled before the event ends.
     touched: Vec<Touched>,
 }
@@ -72,19 +65,6 @@ pub struct Outcome {
     pub dropped: usize,
 }
 
-/// How large a tree is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Size {
-    /// Runs of blocks.
-    pub runs: usize,
-    /// Pages of 16 blocks.
-    pub pages: usize,
-    /// Blocks held, summed over ranks and layers.
-    pub held_blocks: u64,
-    /// Blocks that wait for a parent or a name.
-    pub parked_blocks: usize,
-}
-
 /// Which block a rank means by a name.
 enum Bound {
     /// One that it holds.
@@ -96,23 +76,74 @@ enum Bound {
 impl Tree {
     pub(crate) fn new(block_size: u32, limits: Limits) -> Tree {
         Tree {
-            block_size,
-            version: 0,
-            ranks: Ranks::default(),
-            limits,
+            front: Skeleton::new(block_size),
             pages: Pages::default(),
-            runs: Slab::new(),
+            ranks: Ranks::default(),
+            changed: Marked::default(),
+            limits,
+            run_numbers: Numbers::default(),
             chains: Chains::default(),
-            branches: HashMap::new(),
             names: Names::default(),
             holds: Holds::default(),
-            lower_blocks: 0,
             touched: Vec::new(),
         }
     }
 
+    /// Goes on with a side that is equal to the latest version (V2).
+    pub(crate) fn begin(&mut self, side: Skeleton) {
+        self.front = side;
+    }
+
+    /// Nobody reads a version before `oldest` any more.
+    pub(crate) fn reclaim(&mut self, oldest: u64) {
+        self.pages.reclaim(oldest);
+    }
+
+    /// Hands over the side as a new version.
+    pub(crate) fn finish(&mut self) -> Skeleton {
+        while let Some(slot) = self.changed.pop() {
+            let slot = RankSlot(slot);
+            self.front.set_member(slot, self.ranks.member(slot));
+        }
+        while let Some(index) = self.pages.changed.pop() {
+            self.front.set_chunk(index, self.pages.content_chunk(index));
+        }
+        self.front.totals.pages = self.pages.len();
+        self.front.totals.windowed = self.ranks.windowed;
+        self.front.version += 1;
+        std::mem::take(&mut self.front)
+    }
+
+    /// The slot of a rank, which joins if it is new; none if there are `limit` already.
+    pub(crate) fn join(&mut self, rank: Rank, settings: RankSettings, limit: usize) -> Option<RankSlot> {
+        if let Some(slot) = self.ranks.find(rank) {
+            return Some(slot);
+        }
+        let slot = if self.ranks.len() >= limit { None } else { self.ranks.join(rank, settings) };
+        if let Some(slot) = slot {
+            self.changed.insert(slot.0);
+        }
+        slot
+    }
+
+    pub(crate) fn leave(&mut self, rank: RankSlot) {
+        self.forget(rank);
+        self.ranks.leave(rank);
+    }
+
+    pub(crate) fn set_windows(&mut self, rank: RankSlot, windows: Vec<Window>) {
+        self.changed.insert(rank.0);
+        self.ranks.set_windows(rank, windows);
+    }
+
+    pub(crate) fn mark(&mut self, rank: RankSlot, watermark: Watermark) {
+        self.changed.insert(rank.0);
+        self.ranks.get_mut(rank).watermark = watermark;
+    }
+
     /// Applies one event of a rank.
     pub(crate) fn apply(&mut self, rank: RankSlot, event: &Event) -> Outcome {
+        self.changed.insert(rank.0);
         let mut outcome = Outcome::default();
         match event {
             Event::Stored(stored) => self.store(rank, stored, &mut outcome),
@@ -123,25 +154,13 @@ impl Tree {
         outcome
     }
 
-    pub(crate) fn size(&self) -> Size {
-        Size {
-            runs: self.runs.len(),
-            pages: self.pages.len(),
-            held_blocks: self.ranks.iter().map(|(_, entry)| entry.held.iter().sum::<u64>()).sum(),
-            parked_blocks: self.ranks.iter().map(|(_, entry)| entry.parking.blocks()).sum(),
-        }
-    }
-
     fn run(&self, id: RunId) -> &Run {
-        &self.runs[id.0 as usize]
+        self.front.run(id)
     }
 
-    fn run_mut(&mut self, id: RunId) -> &mut Run {
-        &mut self.runs[id.0 as usize]
-    }
-
-    fn insert_run(&mut self, run: Run) -> RunId {
-        RunId(self.runs.insert(run) as u32)
+    /// The version that is being made.
+    fn making(&self) -> u64 {
+        self.front.version + 1
     }
 
     /// The run of a block that is in the tree, and the block's depth.
@@ -152,6 +171,20 @@ impl Tree {
     /// The content of the block at `depth` of a run.
     fn content(&self, run: &Run, depth: u32) -> BlockHash {
         self.pages.content(run.place(depth))
+    }
+
+    /// The rank holds so many blocks more in a layer.
+    fn count_held(&mut self, rank: RankSlot, layer: Layer, blocks: u32) {
+        self.ranks.get_mut(rank).held[layer.index()] += u64::from(blocks);
+        self.front.totals.held_blocks += u64::from(blocks);
+        self.front.totals.lower_blocks += if layer == Layer::GPU { 0 } else { u64::from(blocks) };
+    }
+
+    /// The rank holds so many blocks less in a layer.
+    fn count_gone(&mut self, rank: RankSlot, layer: Layer, blocks: u64) {
+        self.ranks.get_mut(rank).held[layer.index()] -= blocks;
+        self.front.totals.held_blocks -= blocks;
+        self.front.totals.lower_blocks -= if layer == Layer::GPU { 0 } else { blocks };
     }
 
     /// The block that the rank holds under a name (N1, N2). `near` is where it may well be: events mostly go on
@@ -201,13 +234,12 @@ impl Tree {
 
     /// The rank now holds these blocks of a run.
     fn cover(&mut self, rank: RankSlot, layer: Layer, id: RunId, depths: Range<u32>) {
-        let run = &mut self.runs[id.0 as usize];
+        let run = self.front.run_mut(id);
         let place = run.place(depths.start);
         let cuts = [depths.start, depths.end];
         let added = run.coverage.cover(rank, layer, depths, &run.blocks);
         if added > 0 {
-            self.ranks.get_mut(rank).held[layer.index()] += u64::from(added);
-            self.lower_blocks += if layer == Layer::GPU { 0 } else { u64::from(added) };
+            self.count_held(rank, layer, added);
             self.touch(place, cuts);
         }
     }
@@ -215,16 +247,15 @@ impl Tree {
     /// The rank no longer holds these blocks of a run.
     fn uncover(&mut self, rank: RankSlot, layer: Layer, id: RunId, depths: Range<u32>) {
         if self.is_own_end(rank, layer, id, &depths) {
-            self.ranks.get_mut(rank).held[layer.index()] -= u64::from(depths.end - depths.start);
+            self.count_gone(rank, layer, u64::from(depths.end - depths.start));
             self.free_from(id, depths.start);
             return;
         }
-        let run = &mut self.runs[id.0 as usize];
+        let run = self.front.run_mut(id);
         let place = run.place(depths.start);
         let cuts = [depths.start, depths.end];
         let removed = run.coverage.uncover(rank, layer, depths, &run.blocks);
-        self.ranks.get_mut(rank).held[layer.index()] -= u64::from(removed);
-        self.lower_blocks -= if layer == Layer::GPU { 0 } else { u64::from(removed) };
+        self.count_gone(rank, layer, u64::from(removed));
         self.touch(place, cuts);
     }
 }

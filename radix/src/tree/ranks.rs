@@ -1,13 +1,16 @@
 //! The ranks of a tree by slot: who they are, how they are read, and what is the writer's about them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{Layer, Rank, RankSettings, RankSlot, Watermark, pages::Place, parking::Parking, recent::Recent};
+use crate::{
+    Group, Layer, Rank, RankSettings, RankSlot, RankState, Tier, Watermark, pages::Place, parking::Parking,
+    recent::Recent, skeleton::Member,
+};
 
 /// One rank.
 pub(crate) struct Entry {
     pub(crate) rank: Rank,
-    pub(crate) settings: RankSettings,
+    pub(crate) settings: Arc<RankSettings>,
     pub(crate) watermark: Watermark,
     /// Blocks held, by layer.
     pub(crate) held: Box<[u64; Layer::LIMIT]>,
@@ -67,9 +70,17 @@ impl Ranks {
         self.by_rank.len()
     }
 
-    /// All ranks, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (RankSlot, &Entry)> {
-        self.by_rank.values().map(|&slot| (slot, self.get(slot)))
+    /// What readers see of a rank; nothing of one that has left.
+    pub(crate) fn member(&self, slot: RankSlot) -> Option<Member> {
+        let entry = self.entries.get(slot.index())?.as_ref()?;
+        let state = RankState {
+            slot,
+            rank: entry.rank,
+            watermark: entry.watermark,
+            held_blocks: Tier::ALL.map(|tier| entry.held[Layer::new(tier, Group::FULL).index()]),
+            parked_blocks: entry.parking.blocks(),
+        };
+        Some(Member { state, settings: Arc::clone(&entry.settings) })
     }
 
     /// Gives a new rank a slot; none where all are taken.
@@ -83,7 +94,7 @@ impl Ranks {
             last_stored: Place(0),
             last_removed: Place(0),
             parking: Parking::default(),
-            settings,
+            settings: Arc::new(settings),
         };
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -113,7 +124,7 @@ impl Ranks {
     pub(crate) fn set_windows(&mut self, slot: RankSlot, windows: Vec<crate::Window>) {
         let before = self.get(slot).is_windowed();
         let entry = self.get_mut(slot);
-        entry.settings.windows = windows;
+        Arc::make_mut(&mut entry.settings).windows = windows;
         let after = entry.is_windowed();
         self.windowed = self.windowed + usize::from(after) - usize::from(before);
     }

@@ -97,17 +97,11 @@ impl Tree {
     pub(crate) fn clear(&mut self, rank: RankSlot, remember: bool) {
         let remember = remember && self.ranks.get(rank).settings.recent_names > 0;
         let mut named = Vec::new();
-        let mut emptied = Vec::new();
-        for (id, run) in &mut self.runs {
-            if run.coverage.mentions(rank) {
-                emptied.push(RunId(id as u32));
-            }
-        }
-        for &id in &emptied {
+        for id in self.front.runs_of(rank) {
             if remember {
                 self.names_held(rank, id, &mut named);
             }
-            let run = self.run_mut(id);
+            let run = self.front.run_mut(id);
             run.coverage.remove_rank(rank);
             let (place, blocks) = (run.last_place(), run.blocks.clone());
             self.touch(place, [blocks.start, blocks.end]);
@@ -119,8 +113,10 @@ impl Tree {
         let entry = self.ranks.get_mut(rank);
         entry.unusual = 0;
         entry.parking.clear();
-        let held = std::mem::replace(&mut *entry.held, [0; Layer::LIMIT]);
-        self.lower_blocks -= held.iter().sum::<u64>() - held[Layer::GPU.index()];
+        let held = entry.held.clone();
+        for (layer, &blocks) in Layer::all().zip(&*held) {
+            self.count_gone(rank, layer, blocks);
+        }
         if remember {
             named.sort_unstable();
             named.dedup_by_key(|&mut (name, _)| name);
@@ -145,6 +141,7 @@ impl Tree {
 
     /// Takes everything away that the rank holds, waits for or ever named.
     pub(crate) fn forget(&mut self, rank: RankSlot) {
+        self.changed.insert(rank.0);
         self.clear(rank, false);
         for place in self.ranks.get_mut(rank).recent.drain() {
             self.unpin(place);

@@ -37,23 +37,25 @@ impl Tree {
             if end == run.blocks.end {
                 return Some(id);
             }
-            let (start, parent) = (run.blocks.start, run.parent);
-            let first = self.content(run, start);
+            let (start, parent) = (run.blocks.start, run.parent());
             self.free_from(id, end);
-            let run = self.run_mut(id);
             if end > start {
+                let run = self.front.run_mut(id);
                 let blocks = run.blocks.clone();
                 run.coverage.shrink(&blocks);
                 return Some(id);
             }
-            let chain = run.chain;
-            self.runs.remove(id.0 as usize);
-            self.chains.leave(chain);
-            self.branches.remove(&(parent, first));
+            self.remove_run(id);
             let (in_front, depth) = self.locate(parent?);
-            self.run_mut(in_front).remove_child(depth, id);
+            self.front.run_mut(in_front).remove_child(depth, id);
             id = in_front;
         }
+    }
+
+    fn remove_run(&mut self, id: RunId) -> Run {
+        self.chains.leave(id);
+        self.run_numbers.take_back(id.0);
+        self.front.remove_run(id)
     }
 
     /// The depth behind the last block that recent names keep, at least `end`.
@@ -67,12 +69,13 @@ impl Tree {
 
     /// Frees the blocks of a run from `depth` on.
     pub(super) fn free_from(&mut self, id: RunId, depth: u32) {
-        let run = &mut self.runs[id.0 as usize];
+        let version = self.making();
+        let run = self.front.run_mut(id);
         for (place, count) in run.places.within(depth..run.blocks.end) {
             for index in 0..count {
                 self.names.remove(place.ahead(index), &self.pages);
             }
-            self.pages.free(place, count);
+            self.pages.free(place, count, version);
         }
         run.truncate(depth);
     }
@@ -90,20 +93,21 @@ impl Tree {
 
     /// Cuts a run in two. Returns the second part.
     fn split(&mut self, id: RunId, depth: u32) -> RunId {
-        let tail = self.run_mut(id).split(depth);
-        let (parent, first) = (tail.parent, self.content(&tail, depth));
-        self.chains.join(tail.chain);
-        let tail_id = self.insert_run(tail);
-        self.runs[tail_id.0 as usize].claim(tail_id, &mut self.pages);
-        self.run_mut(id).add_child(depth - 1, tail_id);
-        self.branches.insert((parent, first), tail_id);
+        let first = self.content(self.run(id), depth);
+        let tail_id = RunId(self.run_numbers.give());
+        self.chains.join(tail_id, id);
+        let run = self.front.run_mut(id);
+        let tail = run.split(depth, first);
+        run.add_child(depth - 1, tail_id);
+        tail.claim(tail_id, &mut self.pages);
+        self.front.insert_run(tail_id, tail);
         tail_id
     }
 
     /// Joins a run with the one behind it and the one in front, where they need not be apart.
     fn join_around(&mut self, id: RunId) {
         self.join_behind(id);
-        if let Some(parent) = self.run(id).parent {
+        if let Some(parent) = self.run(id).parent() {
             let (in_front, _) = self.locate(parent);
             if self.run(in_front).only_child_at_end() == Some(id) {
                 self.join_behind(in_front);
@@ -118,13 +122,10 @@ impl Tree {
         if run.coverage.differs_across(&child.coverage, run.blocks.end, JOIN_AT_MOST) {
             return;
         }
-        let (parent, first) = (child.parent, self.content(child, child.blocks.start));
         let end = run.blocks.end;
-        let child = self.runs.remove(child_id.0 as usize);
+        let child = self.remove_run(child_id);
         child.claim(id, &mut self.pages);
-        self.branches.remove(&(parent, first));
-        self.chains.leave(child.chain);
-        let run = self.run_mut(id);
+        let run = self.front.run_mut(id);
         run.remove_child(end - 1, child_id);
         run.join(child);
     }

@@ -3,6 +3,7 @@
 use super::{Bound, Outcome, Tree, plain::Placing, settle::JOIN_AT_MOST};
 use crate::{
     Block, Blocks, Layer, RankSlot, Seed, SequenceHash, Stored,
+    contents::Content,
     pages::Place,
     parking::Parked,
     run::{Run, RunId},
@@ -56,7 +57,7 @@ impl Tree {
         let (blocks, root_seed) = match blocks {
             Blocks::Hashed(blocks) => (blocks.as_slice(), None),
             Blocks::Tokens(tokens) => {
-                let seed = parent.and_then(|place| self.chains.seed(self.run(self.locate(place).0).chain));
+                let seed = parent.and_then(|place| self.chains.seed(self.locate(place).0));
                 hashed = tokens.hash(seed.unwrap_or(tokens.root_seed));
                 (hashed.as_slice(), Some(tokens.root_seed))
             }
@@ -121,8 +122,7 @@ impl Tree {
                 None => self.append(at, done, placing, all),
             };
             if let (true, 0, Some(seed)) = (starts_chain, done, root_seed) {
-                let chain = self.run(self.locate(placed.last).0).chain;
-                self.chains.state_seed(chain, seed);
+                self.chains.state_seed(self.locate(placed.last).0, seed);
             }
             at = Some(placed.last);
             done += placed.count;
@@ -144,7 +144,7 @@ impl Tree {
                 return None;
             }
         }
-        let id = *self.branches.get(&(at, block.content))?;
+        let id = self.front.find((at, block.content))?;
         Some((id, self.run(id).blocks.start))
     }
 
@@ -171,11 +171,8 @@ impl Tree {
         for (place, length) in run.places.within(depth..run.blocks.end) {
             for contents in self.pages.contents(place, length) {
                 let rest = &blocks[count..];
-                let equal = contents
-                    .iter()
-                    .zip(rest)
-                    .take_while(|(content, block)| **content == block.content)
-                    .count();
+                let same = |(content, block): &(&Content, &Block)| content.get() == block.content;
+                let equal = contents.iter().zip(rest).take_while(same).count();
                 count += equal;
                 if equal < contents.len() {
                     return count;
@@ -191,13 +188,13 @@ impl Tree {
         let id = self.run_to_extend(at, rank).unwrap_or_else(|| self.start_run(at, blocks[0]));
         let old = self.run(id).blocks.clone();
         let plain = self.extend(id, at, blocks) && self.is_usual(all);
-        let run = &mut self.runs[id.0 as usize];
+        let run = self.front.run_mut(id);
         let (depths, last) = (old.end..run.blocks.end, run.last_place());
         if layer == Layer::GPU && run.coverage.is_only(rank) && plain {
             // An answer grows block by block: its end is this rank's alone, and stays so. Nothing has to be settled;
             // with the same for removals, conversations are applied 1.5 times as fast.
             self.recall_all(rank, blocks);
-            self.ranks.get_mut(rank).held[layer.index()] += blocks.len() as u64;
+            self.count_held(rank, layer, blocks.len() as u32);
             return Placed { last, count: blocks.len() };
         }
         run.coverage.grow(&old);
@@ -211,14 +208,14 @@ impl Tree {
     /// Puts new blocks behind the last one of a run, or, if it has none yet, behind `at`. Whether all could be given
     /// their names.
     fn extend(&mut self, id: RunId, at: Option<Place>, blocks: &[Block]) -> bool {
-        let run = &mut self.runs[id.0 as usize];
+        let run = self.front.run_mut(id);
         let mut behind = if run.blocks.is_empty() { at } else { Some(run.last_place()) };
         let mut rest = blocks;
         let mut named = true;
         while !rest.is_empty() {
             let place = match behind.filter(|&place| self.pages.has_room_behind(place)) {
                 Some(place) => place.ahead(1),
-                None => Place::new(self.pages.allocate(run.blocks.end, id), 0),
+                None => Place::new(self.pages.allocate(run.blocks.end, id, behind.map(Place::page)), 0),
             };
             let count = self.pages.extend(place.page(), rest, id);
             for (block, index) in rest[..count].iter().zip(0..) {
@@ -241,20 +238,18 @@ impl Tree {
     }
 
     fn start_run(&mut self, at: Option<Place>, first: Block) -> RunId {
-        let (chain, depth) = match at {
-            None => (self.chains.start(), 0),
+        let id = RunId(self.run_numbers.give());
+        let mut start = 0;
+        match at {
+            None => self.chains.start(id),
             Some(place) => {
                 let (parent, depth) = self.locate(place);
-                let chain = self.run(parent).chain;
-                (self.chains.join(chain), depth + 1)
+                self.chains.join(id, parent);
+                self.front.run_mut(parent).add_child(depth, id);
+                start = depth + 1;
             }
-        };
-        let id = self.insert_run(Run::new(at, chain, depth));
-        if let Some(place) = at {
-            let (parent, depth) = self.locate(place);
-            self.run_mut(parent).add_child(depth, id);
         }
-        self.branches.insert((at, first.content), id);
+        self.front.insert_run(id, Run::new((at, first.content), start));
         id
     }
 }

@@ -1,12 +1,16 @@
 //! Reach where the GPU alone does not decide: lower tiers, chunks and windows, by intervals of blocks.
 
-use super::{Overlap, Tree};
-use crate::{Group, Layer, RankSettings, Reach, Tier, rank_set::RankSet};
+use super::{Overlap, Skeleton};
+use crate::{Group, Layer, RankSettings, RankSlot, Reach, Tier, rank_set::RankSet};
 
 /// Blocks `from..to`.
 type Interval = (u32, u32);
 
-impl Tree {
+impl Skeleton {
+    fn settings(&self, rank: RankSlot) -> Option<&RankSettings> {
+        self.roster.get(rank).map(|member| &*member.settings)
+    }
+
     /// Works out anew the reach of every rank that holds anything on the way in another layer than the GPU's, or
     /// that has windows.
     pub(super) fn add_layers(&self, answer: &mut Overlap) {
@@ -18,9 +22,9 @@ impl Tree {
                 }
             }
         }
-        if self.ranks.windowed > 0 {
+        if self.totals.windowed > 0 {
             for (rank, _) in &answer.reaches {
-                if self.ranks.get(*rank).is_windowed() {
+                if self.settings(*rank).is_some_and(|settings| !settings.windows.is_empty()) {
                     ranks.insert(*rank);
                 }
             }
@@ -30,6 +34,7 @@ impl Tree {
         }
         answer.reaches.retain(|&(rank, _)| !ranks.contains(rank));
         for rank in ranks.iter() {
+            let Some(settings) = self.settings(rank) else { continue };
             let mut held = Held::default();
             for &(id, end) in &answer.visited {
                 let run = self.run(id);
@@ -40,7 +45,7 @@ impl Tree {
                     held.add(span.layer, (span.from, span.to.min(end)));
                 }
             }
-            let blocks = held.reach(&self.ranks.get(rank).settings, self.block_size);
+            let blocks = held.reach(settings, self.block_size);
             if blocks != [0; 4] {
                 answer.reaches.push((rank, Reach::new(blocks.map(|blocks| blocks * self.block_size))));
             }

@@ -1,6 +1,6 @@
 //! Answers: follows a prompt down the tree and notes for every rank where it ends.
 
-use super::Tree;
+use super::Skeleton;
 use crate::{
     BlockHash, Layer, RankSlot, Reach,
     pages::Place,
@@ -43,7 +43,7 @@ impl Overlap {
     }
 }
 
-impl Tree {
+impl Skeleton {
     /// Finds every rank's reach into a prompt, given by its block hashes. They are asked for as the walk needs them
     /// and not beyond where the tree ends.
     pub(crate) fn overlap<G: AsRef<[BlockHash]>>(
@@ -55,13 +55,13 @@ impl Tree {
         let mut prompt = Prompt::new(prompt.into_iter());
         let mut at: Option<Place> = None;
         while let Some(content) = prompt.next() {
-            let Some(&id) = self.branches.get(&(at, content)) else { break };
+            let Some(id) = self.find((at, content)) else { break };
             let run = self.run(id);
             let end = self.follow(run, &mut prompt);
             self.visit(run, end, at.is_none(), answer);
             answer.visited.push((id, end));
             answer.blocks = end;
-            if !run.has_children(end - 1) || (answer.active.is_empty() && self.lower_blocks == 0) {
+            if !run.has_children(end - 1) || (answer.active.is_empty() && self.totals.lower_blocks == 0) {
                 break;
             }
             at = Some(run.place(end - 1));
@@ -69,7 +69,7 @@ impl Tree {
         let all = Reach::gpu_only(answer.blocks * self.block_size);
         answer.active.list(all, &mut answer.reaches);
         answer.active.clear();
-        if self.lower_blocks > 0 || self.ranks.windowed > 0 {
+        if self.totals.lower_blocks > 0 || self.totals.windowed > 0 {
             self.add_layers(answer);
         }
     }
@@ -78,7 +78,7 @@ impl Tree {
     fn follow(&self, run: &Run, prompt: &mut Prompt<impl Iterator<Item: AsRef<[BlockHash]>>>) -> u32 {
         let mut depth = run.blocks.start;
         for (place, count) in run.places.within(run.blocks.clone()) {
-            for contents in self.pages.contents(place, count) {
+            for contents in self.contents.pieces(place, count) {
                 let equal = prompt.follow(contents);
                 depth += equal as u32;
                 if equal < contents.len() {
@@ -94,7 +94,7 @@ impl Tree {
         let coverage = &run.coverage;
         let Overlap { active, dropped, reaches, .. } = answer;
         if first {
-            active.copy_from(&coverage.full);
+            active.clone_from(&coverage.full);
             dropped.clear();
         } else {
             active.keep(&coverage.full, dropped);
