@@ -1,5 +1,7 @@
 //! A prompt being followed: block hashes taken from their source as they are needed.
 
+use std::hint::black_box;
+
 use crate::{BlockHash, contents::Content};
 
 /// Hashes in a cache line.
@@ -55,11 +57,14 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
 /// How many hashes are equal until the first that are not. Both slices have one length.
 ///
 /// With one branch for a cache line instead of one for each hash the processor runs further ahead, and so fetches what
-/// comes next: 0.7 of the time for a long prompt.
+/// comes next: 0.7 of the time for a long prompt. Only a value that the compiler knows nothing of keeps it from making
+/// eight branches of that one: 0.8 of the time.
 fn equal_start(prompt: &[BlockHash], contents: &[Content]) -> usize {
     let differ = |(hash, content): (&BlockHash, &Content)| hash.0 ^ content.get().0;
     let lines = prompt.chunks_exact(LINE).zip(contents.chunks_exact(LINE));
-    let same = |(a, b): &(&[BlockHash], &[Content])| a.iter().zip(*b).map(differ).fold(0, |a, b| a | b) == 0;
+    let same = |(hashes, contents): &(&[BlockHash], &[Content])| {
+        black_box(hashes.iter().zip(*contents).map(differ).fold(0, |a, b| a | b)) == 0
+    };
     let start = lines.take_while(same).count() * LINE;
     start + prompt[start..].iter().zip(&contents[start..]).take_while(|pair| differ(*pair) == 0).count()
 }
