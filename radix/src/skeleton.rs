@@ -22,7 +22,6 @@ use crate::{
 };
 pub(crate) use roster::Member;
 use roster::Roster;
-pub use walk::Overlap;
 
 /// One side of the tree, or the version that it shows.
 #[derive(Default)]

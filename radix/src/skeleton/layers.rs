@@ -1,7 +1,7 @@
 //! Reach where the GPU alone does not decide: lower tiers, chunks and windows, by intervals of blocks.
 
-use super::{Overlap, Skeleton};
-use crate::{Group, Layer, RankSettings, RankSlot, Reach, Tier, rank_set::RankSet};
+use super::Skeleton;
+use crate::{Group, Layer, Overlap, RankSettings, RankSlot, Reach, Tier, rank_set::RankSet};
 
 /// Blocks `from..to`.
 type Interval = (u32, u32);
@@ -23,16 +23,16 @@ impl Skeleton {
             }
         }
         if self.totals.windowed > 0 {
-            for (rank, _) in &answer.reaches {
-                if self.settings(*rank).is_some_and(|settings| !settings.windows.is_empty()) {
-                    ranks.insert(*rank);
+            for (rank, _) in answer.reaches() {
+                if self.settings(rank).is_some_and(|settings| !settings.windows.is_empty()) {
+                    ranks.insert(rank);
                 }
             }
         }
         if ranks.is_empty() {
             return;
         }
-        answer.reaches.retain(|&(rank, _)| !ranks.contains(rank));
+        answer.take_out(&ranks);
         for rank in ranks.iter() {
             let Some(settings) = self.settings(rank) else { continue };
             let mut held = Held::default();
@@ -47,7 +47,7 @@ impl Skeleton {
             }
             let blocks = held.reach(settings, self.block_size);
             if blocks != [0; 4] {
-                answer.reaches.push((rank, Reach::new(blocks.map(|blocks| blocks * self.block_size))));
+                answer.add(rank, Reach::new(blocks.map(|blocks| blocks * self.block_size)));
             }
         }
     }

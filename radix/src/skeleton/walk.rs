@@ -2,46 +2,10 @@
 
 use super::Skeleton;
 use crate::{
-    BlockHash, Layer, RankSlot, Reach,
-    pages::Place,
+    BlockHash, Layer, Overlap, Reach,
     prompt::Prompt,
-    rank_set::RankSet,
-    run::{Run, RunId},
+    run::{Children, Run, RunId},
 };
-
-/// The answer to one prompt, and the memory to find it, both to be used again for the next.
-#[derive(Debug, Default)]
-pub struct Overlap {
-    /// Complete blocks of the prompt that were looked at: all, or as many as anyone might hold.
-    pub(crate) blocks: u32,
-    /// Ranks with a reach, in no order.
-    pub(crate) reaches: Vec<(RankSlot, Reach)>,
-    /// Ranks that hold everything so far on the GPU, and those that just fell out.
-    active: RankSet,
-    dropped: RankSet,
-    /// The runs on the way, each with the depth up to which the prompt follows it.
-    pub(super) visited: Vec<(RunId, u32)>,
-}
-
-impl Overlap {
-    /// The reach of a rank in this answer.
-    #[must_use]
-    pub fn reach(&self, rank: RankSlot) -> Reach {
-        self.reaches.iter().find(|&&(slot, _)| slot == rank).map_or(Reach::NONE, |&(_, reach)| reach)
-    }
-
-    /// Ranks that hold the first block and more, each once, in no order.
-    #[must_use]
-    pub fn reaches(&self) -> &[(RankSlot, Reach)] {
-        &self.reaches
-    }
-
-    fn clear(&mut self) {
-        self.blocks = 0;
-        self.reaches.clear();
-        self.visited.clear();
-    }
-}
 
 impl Skeleton {
     /// Finds every rank's reach into a prompt, given by its block hashes. They are asked for as the walk needs them
@@ -53,24 +17,42 @@ impl Skeleton {
     ) {
         answer.clear();
         let mut prompt = Prompt::new(prompt.into_iter());
-        let mut at: Option<Place> = None;
-        while let Some(content) = prompt.next() {
-            let Some(id) = self.find((at, content)) else { break };
+        let mut end = 0;
+        let mut next = prompt.peek().and_then(|content| self.find((None, content)));
+        while let Some(id) = next {
             let run = self.run(id);
-            let end = self.follow(run, &mut prompt);
-            self.visit(run, end, at.is_none(), answer);
+            end = self.follow(run, &mut prompt);
+            self.visit(run, end, answer);
             answer.visited.push((id, end));
-            answer.blocks = end;
-            if !run.has_children(end - 1) || (answer.active.is_empty() && self.totals.lower_blocks == 0) {
+            if answer.active.is_empty() && self.totals.lower_blocks == 0 {
                 break;
             }
-            at = Some(run.place(end - 1));
+            next = self.next_run(run, end, &mut prompt);
         }
-        let all = Reach::gpu_only(answer.blocks * self.block_size);
-        answer.active.list(all, &mut answer.reaches);
-        answer.active.clear();
+        answer.add_active(Reach::gpu_only(end * self.block_size));
         if self.totals.lower_blocks > 0 || self.totals.windowed > 0 {
             self.add_layers(answer);
+        }
+    }
+
+    /// The run that hangs behind the block in front of `depth` and goes on as the prompt does.
+    fn next_run(
+        &self,
+        run: &Run,
+        depth: u32,
+        prompt: &mut Prompt<impl Iterator<Item: AsRef<[BlockHash]>>>,
+    ) -> Option<RunId> {
+        match run.children(depth - 1) {
+            Children::None => None,
+            // No need to look for it, which is a walk to memory.
+            Children::One(id) => {
+                let content = prompt.peek()?;
+                (self.run(id).key().1 == content).then_some(id)
+            }
+            Children::Several => {
+                let content = prompt.peek()?;
+                self.find((Some(run.place(depth - 1)), content))
+            }
         }
     }
 
@@ -90,29 +72,29 @@ impl Skeleton {
     }
 
     /// Takes from the active ranks those that do not hold the run up to `end`, and notes where they stop.
-    fn visit(&self, run: &Run, end: u32, first: bool, answer: &mut Overlap) {
-        let coverage = &run.coverage;
-        let Overlap { active, dropped, reaches, .. } = answer;
+    fn visit(&self, run: &Run, end: u32, answer: &mut Overlap) {
+        let (start, coverage) = (run.blocks.start, &run.coverage);
+        let first = start == 0;
         if first {
-            active.clone_from(&coverage.full);
-            dropped.clear();
+            answer.active.clone_from(&coverage.full);
+            answer.dropped.clear();
         } else {
-            active.keep(&coverage.full, dropped);
+            answer.active.keep(&coverage.full, &mut answer.dropped);
         }
         let tokens = |depth: u32| Reach::gpu_only(depth * self.block_size);
         for span in &coverage.spans {
-            if span.layer != Layer::GPU || span.from != run.blocks.start {
+            if span.layer != Layer::GPU || span.from != start {
                 continue;
             }
-            if !first && !dropped.remove(span.rank) {
+            if !first && !answer.dropped.remove(span.rank) {
                 continue;
             }
             if span.to >= end {
-                active.insert(span.rank);
+                answer.active.insert(span.rank);
             } else {
-                reaches.push((span.rank, tokens(span.to)));
+                answer.add(span.rank, tokens(span.to));
             }
         }
-        dropped.list(tokens(run.blocks.start), reaches);
+        answer.add_dropped(tokens(start));
     }
 }
