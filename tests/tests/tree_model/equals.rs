@@ -1,0 +1,115 @@
+//! On arbitrary streams of events, honest and broken, the tree gives the answers of the reference model.
+
+use kvtide_radix::{BlockHash, Limits, Overlap, RankSlot, Reader, Size, Tier, Writer, index};
+use kvtide_tests::Model;
+use proptest::{collection::vec, prelude::*};
+
+use crate::act::{Act, BLOCK_SIZE, PARKED, RANKS, act, content, prompt, rank, settings};
+
+/// The tree and the model, side by side.
+struct Both {
+    writer: Writer,
+    reader: Reader,
+    slots: Vec<RankSlot>,
+    model: Model,
+    answer: Overlap,
+}
+
+impl Both {
+    fn new() -> Both {
+        let (mut writer, reader) = index(BLOCK_SIZE, Limits { ranks: RANKS, parked_blocks: PARKED });
+        let mut model = Model::new(BLOCK_SIZE, PARKED);
+        let slots = (0..RANKS)
+            .map(|number| {
+                let settings = settings(number % 5);
+                model.join(rank(number), settings.clone());
+                writer.update(|update| update.join(rank(number), settings)).unwrap()
+            })
+            .collect();
+        Both { writer, reader, slots, model, answer: Overlap::default() }
+    }
+
+    fn act(&mut self, number: usize, act: &Act) {
+        let slot = self.slots[number];
+        match act {
+            Act::Forget => {
+                self.model.forget(rank(number));
+                self.writer.update(|update| update.forget(slot));
+            }
+            Act::Return { settings: chosen } => {
+                self.model.leave(rank(number));
+                self.model.join(rank(number), settings(*chosen));
+                self.slots[number] = self.writer.update(|update| {
+                    update.leave(slot);
+                    update.join(rank(number), settings(*chosen)).unwrap()
+                });
+            }
+            act => {
+                let event = act.event(number.is_multiple_of(2)).unwrap();
+                self.model.apply(rank(number), &event);
+                self.writer.update(|update| update.apply(slot, &event));
+            }
+        }
+    }
+
+    fn compare(&mut self, prompt: &[u8], salted: bool) -> Result<(), TestCaseError> {
+        let hashes: Vec<BlockHash> = prompt.iter().map(|&token| content(token, salted)).collect();
+        let view = self.reader.view();
+        view.overlap(hashes.iter().copied(), &mut self.answer);
+        for number in 0..RANKS {
+            let reach = view.reach(&self.answer, rank(number)).unwrap();
+            let got = Tier::ALL.map(|tier| reach.tokens(tier));
+            prop_assert_eq!(got, self.model.reach(rank(number), &hashes), "rank {} on {:?}", number, prompt);
+        }
+        Ok(())
+    }
+
+    fn compare_counts(&self) -> Result<(), TestCaseError> {
+        let view = self.reader.view();
+        for state in view.ranks() {
+            prop_assert_eq!(
+                state.parked_blocks,
+                self.model.parked_blocks(state.rank),
+                "parked by {:?}",
+                state.rank
+            );
+        }
+        let held: usize = self.model.ranks().map(|rank| self.model.held_blocks(rank)).sum();
+        prop_assert_eq!(view.size().held_blocks, held as u64);
+        Ok(())
+    }
+}
+
+/// At least so many cases; more by `PROPTEST_CASES`.
+fn config() -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let failures =
+        proptest::test_runner::FileFailurePersistence::Direct("tests/tree_model/equals.proptest-regressions");
+    ProptestConfig { cases: given.cases.max(1500), failure_persistence: Some(Box::new(failures)), ..given }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_answer_is_the_models(
+        acts in vec((0..RANKS, act()), 1..80),
+        prompts in vec((prompt(), any::<bool>()), 6),
+    ) {
+        let mut both = Both::new();
+        for (number, act) in &acts {
+            both.act(*number, act);
+            if let Act::Honest { prompt, salted, .. } = act {
+                both.compare(prompt, *salted)?;
+            }
+            both.compare_counts()?;
+        }
+        for (prompt, salted) in &prompts {
+            both.compare(prompt, *salted)?;
+        }
+        for number in 0..RANKS {
+            both.act(number, &Act::Forget);
+        }
+        prop_assert_eq!(both.reader.view().size(), Size::default(), "what is left when nobody holds anything");
+    }
+}
