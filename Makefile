@@ -5,14 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test shape lint rust docs python tools clean
+.PHONY: demo test shape lint rust models docs python tools clean
 
 # Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
 demo:
 	$(CARGO) run --release --locked -p kvtide -- demo
 
 # Installs what is missing, then runs everything.
-test: shape lint rust docs python
+test: shape lint rust models docs python
 
 shape:
 	.ci/shape
@@ -24,6 +24,10 @@ lint:
 rust: tools
 	$(CARGO) nextest run --workspace --locked
 	$(CARGO) test --workspace --doc --locked
+
+# Readers beside the writer, in every order of their steps.
+models:
+	RUSTFLAGS="--cfg kvtide_loom" $(CARGO) test --locked --release -p kvtide-radix --test models --target-dir target/models
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

@@ -115,11 +115,13 @@ impl Skeleton {
 
     pub(crate) fn insert_run(&mut self, id: RunId, run: Run) {
         self.changed.runs.insert(id.0);
+        self.totals.runs += 1;
         self.put(id, run);
     }
 
     pub(crate) fn remove_run(&mut self, id: RunId) -> Run {
         self.changed.runs.insert(id.0);
+        self.totals.runs -= 1;
         self.take(id)
     }
 
@@ -129,7 +131,6 @@ impl Skeleton {
             self.runs.resize_with(index + 1, || None);
         }
         self.runs[index] = Some(run);
-        self.totals.runs += 1;
         let Skeleton { runs, branches, hasher, .. } = self;
         branches.insert(hash(hasher, key), id, |&id| hash_of(hasher, runs, id));
     }
@@ -138,7 +139,6 @@ impl Skeleton {
         let key = self.run(id).key();
         let Skeleton { runs, branches, hasher, .. } = self;
         branches.remove(hash(hasher, key), |&other| other == id, |&id| hash_of(hasher, runs, id));
-        self.totals.runs -= 1;
         let run = self.runs[id.0 as usize].take();
         while self.runs.last().is_some_and(Option::is_none) {
             self.runs.pop();

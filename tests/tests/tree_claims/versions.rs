@@ -1,10 +1,13 @@
 //! Readers see whole versions, whatever the writer does meanwhile.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
-use kvtide_radix::{BlockHash, Event, Layer, Life, Overlap, Watermark};
+use kvtide_radix::{BlockHash, Event, Layer, Life, Overlap, View, Watermark};
 
-use crate::scene::{BLOCK, Scene, blocks, rank, stored};
+use crate::scene::{BLOCK, Scene, blocks, rank, removed, stored};
 
 const UPDATES: u64 = 20_000;
 const PROMPT: u64 = 40;
@@ -58,4 +61,85 @@ fn a_reader_sees_a_version_before_an_update_or_behind_it() {
         readers.into_iter().map(|reader| reader.join().unwrap()).sum()
     });
     assert!(seen > 0, "the readers came to nothing");
+}
+
+/// Prompts of one block each, many enough that the index keeps a side in reserve.
+const PROMPTS: u64 = 20_000;
+
+/// What a view shows of every 64th prompt and of those that `changed` lately.
+fn held(view: &View, answer: &mut Overlap, changed: &[u64]) -> Vec<bool> {
+    let asked = (1..=PROMPTS).step_by(64).chain(changed.iter().copied());
+    asked
+        .map(|number| {
+            view.overlap([BlockHash(number)], answer);
+            view.reach(answer, rank(0)).unwrap().gpu() == BLOCK
+        })
+        .collect()
+}
+
+/// However many versions come and go while views of old ones are kept, each goes on showing its own.
+#[test]
+fn a_view_shows_its_version_for_as_long_as_it_is_kept() {
+    let mut scene = Scene::new(1);
+    let slot = scene.slot(0);
+    let mut answer = Overlap::default();
+    let one = |number: u64| stored(Layer::GPU, None, blocks([number]));
+    scene.writer.update(|update| {
+        (1..=PROMPTS).for_each(|number| assert_eq!(update.apply(slot, &one(number)).stored, 1))
+    });
+    let mut present: BTreeSet<u64> = (1..=PROMPTS).collect();
+    // Numbers that jump about without chance.
+    let changes: Vec<u64> = (0..14_000).map(|step| step * 7919 % PROMPTS + 1).collect();
+    let mut kept: Vec<(usize, View, BTreeSet<u64>)> = Vec::new();
+    for (step, &number) in changes.iter().enumerate() {
+        let event = if present.remove(&number) {
+            removed(Layer::GPU, [number])
+        } else {
+            present.insert(number);
+            one(number)
+        };
+        scene.apply(0, &event);
+        // Views of different ages: none, one, or several at a time, and times in which sides are let go again.
+        if step % 97 == 0 && step % 9000 < 3000 {
+            kept.push((step, scene.reader.view(), present.clone()));
+        }
+        if kept.len() > step / 500 % 4 {
+            let (since, view, present) = kept.remove(0);
+            let changed = &changes[since..=step];
+            let asked = (1..=PROMPTS).step_by(64).chain(changed.iter().copied());
+            let expected: Vec<bool> = asked.map(|number| present.contains(&number)).collect();
+            assert_eq!(held(&view, &mut answer, changed), expected, "the version of step {since} at {step}");
+        }
+    }
+    let expected: Vec<bool> = (1..=PROMPTS).step_by(64).map(|number| present.contains(&number)).collect();
+    assert_eq!(held(&scene.reader.view(), &mut answer, &[]), expected);
+}
+
+/// Nanoseconds that this thread has run. What other threads take of the processor does not count.
+fn own_time() -> u64 {
+    let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    times.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// A reader that falls asleep while it reads, and stays so, costs the writer one copy of the runs, once.
+#[test]
+fn a_reader_asleep_never_stops_the_writer() {
+    const LONGEST_MS: f64 = 20.0;
+    let mut scene = Scene::new(1);
+    for number in 1..=2000 {
+        scene.apply(0, &stored(Layer::GPU, None, blocks([number])));
+    }
+    let asleep = scene.reader.view();
+    let mut times: Vec<u64> = Vec::new();
+    for number in 2001..=3000 {
+        let start = own_time();
+        scene.apply(0, &stored(Layer::GPU, None, blocks([number])));
+        times.push(own_time() - start);
+    }
+    times.sort_unstable();
+    let ms = |place: usize| times[place] as f64 / 1e6;
+    assert!(ms(times.len() - 1) < LONGEST_MS, "the longest update took {} ms", ms(times.len() - 1));
+    assert!(ms(times.len() - 3) < LONGEST_MS / 10.0, "a third update took {} ms", ms(times.len() - 3));
+    assert_eq!(asleep.size().held_blocks, 2000);
+    assert_eq!(scene.size().held_blocks, 3000);
 }
