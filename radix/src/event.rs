@@ -1,6 +1,6 @@
 //! What a rank can announce: the small vocabulary into which every format is decoded and which the tree applies.
 
-use crate::{BlockHash, Layer, Seed, SequenceHash};
+use crate::{BlockHash, BlockHasher, Layer, Seed, SequenceHash};
 
 /// One thing that a rank announced.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +83,7 @@ impl TokenBlocks {
     /// Hashes every block with the seed of its chain.
     #[must_use]
     pub fn hash(&self, seed: Seed) -> Vec<Block> {
+        let hasher = BlockHasher::new(seed);
         let mut media = Vec::new();
         let mut rest = self.media.as_slice();
         let tokens = self.tokens.chunks_exact(self.tokens_per_block);
@@ -95,7 +96,7 @@ impl TokenBlocks {
                 media.clear();
                 media.extend(rest[..here].iter().map(|&(_, hash)| hash));
                 rest = &rest[here..];
-                Block { name, content: BlockHash::of(tokens, &media, seed) }
+                Block { name, content: hasher.hash(tokens, &media) }
             })
             .collect()
     }

@@ -1,0 +1,88 @@
+//! XXH3-64 of an input of 61 to 256 words of 32 bits, which is what most engines' large blocks are.
+//!
+//! Plain arithmetic on eight sums at a time, which the compiler turns into whatever vector instructions the caller is
+//! compiled for. Source of the algorithm: the XXH3 specification of xxHash 0.8.
+
+use std::ops::RangeInclusive;
+
+/// Words in a stripe, which is what the eight sums take in at once.
+const STRIPE: usize = 16;
+
+/// XXH3's own constants.
+const PRIME_64: u64 = 0x9E37_79B1_85EB_CA87;
+const AVALANCHE: u64 = 0x1656_6791_9E37_79F9;
+const START: [u64; 8] = [
+    0xC2B2_AE3D,
+    PRIME_64,
+    0xC2B2_AE3D_27D4_EB4F,
+    0x1656_67B1_9E37_79F9,
+    0x85EB_CA77_C2B2_AE63,
+    0x85EB_CA77,
+    0x27D4_EB2F_1656_67C5,
+    0x9E37_79B1,
+];
+
+/// A secret, as the words with which inputs are mixed.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    /// Those of stripe `i` start at word `i`.
+    stripes: [u64; 24],
+    last: [u64; 8],
+    merge: [u64; 8],
+}
+
+impl Keys {
+    /// How many words can be hashed: XXH3-64 does otherwise with fewer, and scrambles its sums where there are more.
+    pub(super) const WORDS: RangeInclusive<usize> = 61..=256;
+
+    /// The keys of a secret.
+    pub(super) fn of(secret: &[u8; 192]) -> Keys {
+        Keys { stripes: words_from(secret, 0), last: words_from(secret, 121), merge: words_from(secret, 11) }
+    }
+
+    /// Hashes so many words of 32 bits as [`Keys::WORDS`] has, as if they were little-endian bytes.
+    #[inline(always)]
+    pub(super) fn hash(&self, words: &[u32]) -> u64 {
+        let mut sums = START;
+        // The last word is always left to the last stripe, which overlaps the one before where it has to.
+        let stripes = &words.as_chunks::<STRIPE>().0[..(words.len() - 1) / STRIPE];
+        for (stripe, keys) in stripes.iter().zip(self.stripes.array_windows()) {
+            add(&mut sums, stripe, keys);
+        }
+        if let Some(stripe) = words.last_chunk() {
+            add(&mut sums, stripe, &self.last);
+        }
+        let mut hash = (size_of_val(words) as u64).wrapping_mul(PRIME_64);
+        for (sums, keys) in sums.as_chunks::<2>().0.iter().zip(self.merge.as_chunks::<2>().0) {
+            hash = hash.wrapping_add(folded(sums[0] ^ keys[0], sums[1] ^ keys[1]));
+        }
+        hash ^= hash >> 37;
+        hash = hash.wrapping_mul(AVALANCHE);
+        hash ^ (hash >> 32)
+    }
+}
+
+/// Eight sums take in a stripe: each the product of its mixed word's halves, and its neighbour's word.
+#[inline(always)]
+fn add(sums: &mut [u64; 8], stripe: &[u32; STRIPE], keys: &[u64; 8]) {
+    let words: [u64; 8] =
+        std::array::from_fn(|index| u64::from(stripe[2 * index]) | u64::from(stripe[2 * index + 1]) << 32);
+    for index in 0..8 {
+        let mixed = words[index] ^ keys[index];
+        let product = (mixed & 0xFFFF_FFFF).wrapping_mul(mixed >> 32);
+        sums[index] = sums[index].wrapping_add(words[index ^ 1]).wrapping_add(product);
+    }
+}
+
+/// A product of 128 bits, its halves folded into 64.
+#[inline(always)]
+fn folded(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// The little-endian words of a secret from a byte on.
+fn words_from<const N: usize>(secret: &[u8; 192], start: usize) -> [u64; N] {
+    let bytes = secret[start..].as_chunks::<8>().0;
+    std::array::from_fn(|index| u64::from_le_bytes(bytes[index]))
+}
