@@ -55,7 +55,7 @@ impl Hashing {
 
     /// The hashes of the prompt's complete blocks, in order, a few at a time as they are asked for.
     pub fn block_hashes<'a>(self, tokens: &'a [u32], media: &'a [Media], seed: Seed) -> BlockHashes<'a> {
-        BlockHashes::new(self.hash_groups(tokens, media, seed))
+        BlockHashes::new(self, tokens, media, seed)
     }
 
     /// The same hashes in groups, each computed when it is asked for: what
