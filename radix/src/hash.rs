@@ -2,7 +2,7 @@
 //! its chain is salted with.
 
 mod hasher;
-mod long;
+mod keys;
 
 pub use hasher::BlockHasher;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
