@@ -6,6 +6,10 @@
 
 use std::ops::RangeInclusive;
 
+use xxhash_rust::const_xxh3::const_custom_default_secret;
+
+use super::Seed;
+
 /// Words in a stripe, which is what the eight sums take in at once.
 const STRIPE: usize = 16;
 const QUARTER: usize = STRIPE / 4;
@@ -24,7 +28,10 @@ const START: [u64; 8] = [
     0x9E37_79B1,
 ];
 
-/// A secret, as the words with which inputs are mixed.
+/// The secret of seed 0.
+const DEFAULT: [u64; 24] = words_of(const_custom_default_secret(0));
+
+/// A seed's secret, as the words with which inputs are mixed.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     /// Those of stripe `i` start at word `i`, those of quarter `i` at word `2 * i`.
@@ -39,9 +46,14 @@ impl Keys {
     /// Lengths of [`Keys::hash_long`]: of more words XXH3 scrambles its sums.
     pub(super) const LONG: RangeInclusive<usize> = 61..=256;
 
-    /// The keys of a secret.
-    pub(super) fn of(secret: &[u8; 192]) -> Keys {
-        Keys { words: words_from(secret, 0), last: words_from(secret, 121), merge: words_from(secret, 11) }
+    /// The keys of a seed: it is added to every other word of the secret of seed 0, and subtracted from the rest.
+    pub(super) fn of(seed: Seed) -> Keys {
+        let mut words = DEFAULT;
+        for [added, subtracted] in words.as_chunks_mut().0 {
+            *added = added.wrapping_add(seed.0);
+            *subtracted = subtracted.wrapping_sub(seed.0);
+        }
+        Keys { words, last: from_byte(&words, 121), merge: from_byte(&words, 11) }
     }
 
     /// Hashes words as if they were little-endian bytes: quarters of a stripe from both ends towards the middle.
@@ -107,8 +119,19 @@ fn folded(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The little-endian words of a secret from a byte on.
-fn words_from<const N: usize>(secret: &[u8; 192], start: usize) -> [u64; N] {
-    let bytes = secret[start..].as_chunks::<8>().0;
-    std::array::from_fn(|index| u64::from_le_bytes(bytes[index]))
+/// Eight words of a secret from a byte on that is no word's first, as if they were little-endian bytes.
+fn from_byte(words: &[u64; 24], byte: usize) -> [u64; 8] {
+    let (first, bits) = (byte / 8, byte % 8 * 8);
+    std::array::from_fn(|index| words[first + index] >> bits | words[first + index + 1] << (64 - bits))
+}
+
+/// The little-endian words of a secret.
+const fn words_of(secret: [u8; 192]) -> [u64; 24] {
+    let mut words = [0; 24];
+    let mut byte = 0;
+    while byte < secret.len() {
+        words[byte / 8] |= (secret[byte] as u64) << (byte % 8 * 8);
+        byte += 1;
+    }
+    words
 }
