@@ -80,9 +80,12 @@ impl Iterator for BlockHashes<'_> {
         if self.taken == self.len {
             self.len = self.rest.take(&mut self.hashes);
             self.taken = 0;
+            if self.len == 0 {
+                return None;
+            }
         }
-        let hash = self.hashes[..self.len].get(self.taken).copied();
-        self.taken += usize::from(hash.is_some());
+        let hash = self.hashes.get(self.taken).copied();
+        self.taken += 1;
         hash
     }
 
