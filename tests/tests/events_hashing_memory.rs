@@ -46,7 +46,7 @@ fn answering_tokens_allocates_nothing() {
         // The answer's own memory is there from the first question on.
         ask();
         assert_eq!(peak(ask), 0, "{hashing:?}");
-        assert_eq!(answer.reaches().first().map(|(_, reach)| reach.gpu()), Some(held as u32 * block_size));
+        assert_eq!(answer.reaches().next().map(|(_, reach)| reach.gpu()), Some(held as u32 * block_size));
 
         let mut conversation = PromptHasher::new(hashing, Seed::PLAIN);
         conversation.extend(&tokens, &[]);

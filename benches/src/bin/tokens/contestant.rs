@@ -64,7 +64,7 @@ impl Contestant for Kvtide {
     }
 
     fn blocks(&self) -> u64 {
-        let tokens = self.answer.reaches().iter().map(|(_, reach)| u64::from(reach.gpu())).sum::<u64>();
+        let tokens = self.answer.reaches().map(|(_, reach)| u64::from(reach.gpu())).sum::<u64>();
         tokens / u64::from(self.hashing.block_size)
     }
 }
