@@ -5,5 +5,7 @@
 //! turns ([`rounds`]), and what is reported is the median round.
 
 mod rounds;
+mod trace;
 
 pub use rounds::{Timing, rounds};
+pub use trace::Request;

@@ -2,7 +2,8 @@
 //!
 //! - [`Frame`]: Dynamo's event plane.
 //! - [`Engine`] and [`Batch`]: what vLLM and SGLang publish themselves.
-//! - [`Hashing`]: from a prompt's tokens to the block hashes that events carry.
+//! - [`Hashing`]: from a prompt's tokens to the block hashes that events carry; [`PromptHasher`] for a conversation
+//!   that grows.
 //! - [`Cursor`]: whether a stream's numbers continue.
 //!
 //! Everything here is synchronous and knows neither sockets nor clocks.
@@ -26,7 +27,7 @@ pub use continuity::{Cursor, Step};
 pub use dynamo::{Frame, RouterEvent};
 pub use engine::{Batch, Engine};
 pub use error::{DecodeError, Problem};
-pub use prompt::{Hashing, Media, sequence_hashes};
+pub use prompt::{BlockHashes, HashGroup, HashGroups, Hashing, Media, PromptHasher, sequence_hashes};
 
 /// Why an event was passed over although its frame decoded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

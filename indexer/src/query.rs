@@ -100,9 +100,9 @@ impl Query {
         match &self.prompt {
             PromptContent::Tokens(tokens) => {
                 let seed = Seed::of(self.scope.adapter.as_deref(), self.scope.tenant.as_deref());
-                moment.view.overlap(moment.hashing.block_hashes(tokens, &[], seed), &mut overlap);
+                moment.view.overlap(moment.hashing.hash_groups(tokens, &[], seed), &mut overlap);
             }
-            PromptContent::Hashes(hashes) => moment.view.overlap(hashes.iter().copied(), &mut overlap),
+            PromptContent::Hashes(hashes) => moment.view.overlap([hashes], &mut overlap),
         }
         // Reaches come by slot; ranks are many, so that each is looked up once.
         let mut reaches: Vec<_> = overlap.reaches().collect();

@@ -1,6 +1,8 @@
 //! What a rank can announce: the small vocabulary into which every format is decoded and which the tree applies.
 
-use crate::{BlockHash, Layer, Seed, SequenceHash};
+use smallvec::{SmallVec, smallvec};
+
+use crate::{BlockHash, BlockHasher, Layer, Seed, SequenceHash};
 
 /// One thing that a rank announced.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,21 +85,27 @@ impl TokenBlocks {
     /// Hashes every block with the seed of its chain.
     #[must_use]
     pub fn hash(&self, seed: Seed) -> Vec<Block> {
+        let tokens = self.tokens.chunks_exact(self.tokens_per_block);
+        // A hasher is worth its making from the second block on.
+        if self.media.is_empty() && self.names.len() > 1 {
+            let blocks = self.names.len().min(tokens.len());
+            let mut contents: SmallVec<[BlockHash; 32]> = smallvec![BlockHash(0); blocks];
+            let size = self.tokens_per_block;
+            BlockHasher::new(seed).hash_blocks(&self.tokens, size, size, &mut contents);
+            let blocks = self.names.iter().zip(contents);
+            return blocks.map(|(&name, content)| Block { name, content }).collect();
+        }
         let mut media = Vec::new();
         let mut rest = self.media.as_slice();
-        let tokens = self.tokens.chunks_exact(self.tokens_per_block);
-        self.names
-            .iter()
-            .zip(tokens)
-            .enumerate()
-            .map(|(index, (&name, tokens))| {
-                let here = rest.partition_point(|&(block, _)| block <= index);
-                media.clear();
-                media.extend(rest[..here].iter().map(|&(_, hash)| hash));
-                rest = &rest[here..];
-                Block { name, content: BlockHash::of(tokens, &media, seed) }
-            })
-            .collect()
+        let blocks = self.names.iter().zip(tokens).enumerate();
+        let block = |(index, (&name, tokens)): (usize, (&SequenceHash, &[u32]))| {
+            let here = rest.partition_point(|&(block, _)| block <= index);
+            media.clear();
+            media.extend(rest[..here].iter().map(|&(_, hash)| hash));
+            rest = &rest[here..];
+            Block { name, content: BlockHash::of(tokens, &media, seed) }
+        };
+        blocks.map(block).collect()
     }
 }
 

@@ -1,6 +1,11 @@
 //! The three 64-bit values that everything is keyed by: what a block contains, what a rank calls it, and what
 //! its chain is salted with.
 
+mod hasher;
+mod keys;
+
+pub use hasher::BlockHasher;
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Hash of one block's content: its tokens, salted with adapter and tenant. A router computes it from a prompt.
@@ -47,15 +52,15 @@ impl BlockHash {
     /// Hashes one block: XXH3-64 over the tokens and then the sorted hashes of the media in the block, all
     /// little-endian, seeded with the chain's [`Seed`]. Source: dynamo-kv-router 1.6.1.
     ///
-    /// `media` is empty for plain text; its order does not matter.
+    /// `media` is empty for plain text; its order does not matter. [`BlockHasher`] is for many blocks of one seed.
     #[must_use]
     pub fn of(tokens: &[u32], media: &[u64], seed: Seed) -> BlockHash {
         if media.is_empty() && cfg!(target_endian = "little") {
             return BlockHash(xxh3_64_with_seed(bytemuck::cast_slice(tokens), seed.0));
         }
-        let mut sorted = media.to_vec();
+        let mut sorted: SmallVec<[u64; 8]> = SmallVec::from_slice(media);
         sorted.sort_unstable();
-        let mut bytes = Vec::with_capacity(tokens.len() * 4 + sorted.len() * 8);
+        let mut bytes: SmallVec<[u8; 512]> = SmallVec::new();
         bytes.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
         bytes.extend(sorted.iter().flat_map(|hash| hash.to_le_bytes()));
         BlockHash(xxh3_64_with_seed(&bytes, seed.0))

@@ -58,7 +58,7 @@ mod tier;
 mod tree;
 
 pub use event::{Block, Blocks, Event, Removed, Stored, TokenBlocks};
-pub use hash::{BlockHash, Seed, SequenceHash, media_hash};
+pub use hash::{BlockHash, BlockHasher, Seed, SequenceHash, media_hash};
 pub use index::{Limits, RankState, RanksFull, Reader, Size, Update, View, Writer, index};
 pub use overlap::Overlap;
 pub use rank::{Copies, Knowledge, Life, Rank, RankSettings, RankSlot, Watermark, Window};

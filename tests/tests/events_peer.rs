@@ -23,7 +23,7 @@ fn tokens(most: usize) -> impl Strategy<Value = Vec<u32>> {
 
 fn media() -> impl Strategy<Value = Vec<Media>> {
     let ranges = prop::collection::vec(
-        (0..90_usize, 0..40_usize).prop_map(|(start, length)| start..start + length),
+        (0..500_usize, 0..200_usize).prop_map(|(start, length)| start..start + length),
         0..3,
     );
     // Few hashes, so that some come twice.
@@ -35,8 +35,8 @@ proptest! {
 
     #[test]
     fn block_and_sequence_hashes_are_dynamos(
-        tokens in tokens(150),
-        block_size in 1..33_u32,
+        tokens in tokens(600),
+        block_size in prop_oneof![1..33_u32, 57..68_u32, 250..260_u32],
         eagle: bool,
         adapter in name(),
         tenant in name(),
