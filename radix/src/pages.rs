@@ -46,6 +46,11 @@ impl Place {
         Place(self.0 + places)
     }
 
+    /// The place so many places further back.
+    pub(crate) fn back(self, places: u32) -> Place {
+        Place(self.0 - places)
+    }
+
     /// Cuts consecutive places where a page ends: page, slots.
     fn by_page(self, count: u32) -> impl Iterator<Item = (u32, Range<u8>)> {
         let (mut at, end) = (self, self.0 + count);
@@ -350,6 +355,20 @@ impl Pages {
             let names = &self.page(page).names[usize::from(slots.start)..usize::from(slots.end)];
             names.iter().zip(here).all(|(&own, block)| own == block.name && own != NO_NAME)
         })
+    }
+
+    /// How many of the names are the own ones of the block at `place` and those in front of it in its page, in this
+    /// order.
+    pub(crate) fn names_back(&self, place: Place, names: &[SequenceHash]) -> usize {
+        let own = &self.page(place.page()).names[..=usize::from(place.slot())];
+        own.iter().rev().zip(names).take_while(|&(own, name)| own == name && *own != NO_NAME).count()
+    }
+
+    /// How many of the names are the own ones of the block at `place` and those behind it in its page, in this order.
+    pub(crate) fn names_ahead(&self, place: Place, names: &[SequenceHash]) -> usize {
+        let page = self.page(place.page());
+        let own = &page.names[usize::from(place.slot())..usize::from(page.used)];
+        own.iter().zip(names).take_while(|&(own, name)| own == name && *own != NO_NAME).count()
     }
 
     /// The block with that own name, if it is in the same page as `near` and not further than a slot from it.

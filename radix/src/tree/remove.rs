@@ -31,7 +31,9 @@ impl Tree {
     pub(super) fn remove(&mut self, rank: RankSlot, removed: &Removed, outcome: &mut Outcome) {
         let copies = self.ranks.get(rank).settings.copies;
         let mut pending: Option<Pending> = None;
-        for &name in &removed.names {
+        let mut names = removed.names.as_slice();
+        while let Some((&name, behind)) = names.split_first() {
+            names = behind;
             let held = self.remove_one(rank, removed.layer, name, &mut pending);
             outcome.removed += usize::from(held);
             if !held || copies == Copies::Set {
@@ -41,8 +43,58 @@ impl Tree {
                 outcome.removed += cancelled;
                 outcome.unknown += usize::from(!held && cancelled == 0);
             }
+            if let Some(pending) = &mut pending {
+                let count = self.remove_beside(rank, pending, names);
+                outcome.removed += count;
+                names = &names[count..];
+            }
         }
         self.flush(rank, removed.layer, pending);
+    }
+
+    /// Takes plain blocks away that stand beside those pending and are named in the order in which they stand: towards
+    /// the start of the prompt, as engines evict, or away from it. Returns how many names are done with.
+    fn remove_beside(&mut self, rank: RankSlot, pending: &mut Pending, names: &[SequenceHash]) -> usize {
+        let entry = self.ranks.get_mut(rank);
+        if entry.unusual > 0 || !entry.parking.is_empty() {
+            return 0;
+        }
+        let remembers = entry.settings.recent_names > 0;
+        let Pending { run, depths, held, named } = pending;
+        let run = self.front.run(*run);
+        let mut done = 0;
+        while held.start < depths.start {
+            let place = run.place(depths.start - 1);
+            let count =
+                self.pages.names_back(place, &names[done..]).min((depths.start - held.start) as usize);
+            if remembers {
+                named.extend(
+                    names[done..done + count].iter().zip(0..).map(|(&name, i)| (name, place.back(i))),
+                );
+            }
+            depths.start -= count as u32;
+            done += count;
+            if count == 0 {
+                break;
+            }
+            entry.last_removed = place.back(count as u32 - 1);
+        }
+        while depths.end < held.end {
+            let place = run.place(depths.end);
+            let count = self.pages.names_ahead(place, &names[done..]).min((held.end - depths.end) as usize);
+            if remembers {
+                named.extend(
+                    names[done..done + count].iter().zip(0..).map(|(&name, i)| (name, place.ahead(i))),
+                );
+            }
+            depths.end += count as u32;
+            done += count;
+            if count == 0 {
+                break;
+            }
+            entry.last_removed = place.ahead(count as u32 - 1);
+        }
+        done
     }
 
     /// Takes one copy of a block away. Whether the rank held any. A plain block goes with those `pending`.
