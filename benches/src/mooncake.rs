@@ -5,7 +5,10 @@ use std::io::{BufRead, BufReader, Error};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde::Deserialize;
 
-use crate::workload::{Fleet, Number, Workload};
+use crate::{
+    fleet::{Fleet, Shape},
+    workload::{Number, Workload},
+};
 
 const TRACE: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/traces/conversation_trace.jsonl.zst"));
@@ -14,14 +17,13 @@ const ID_TOKENS: Number = 512;
 const SEED: u64 = 1;
 
 /// How the trace is cut up and served.
-pub(crate) struct Mooncake {
+pub struct Mooncake {
     /// Tokens a block; divides 512.
-    pub(crate) block_tokens: Number,
-    pub(crate) ranks: usize,
-    /// Blocks that all ranks together have room for.
-    pub(crate) room: usize,
+    pub block_tokens: Number,
     /// Requests of the trace that are served.
-    pub(crate) requests: usize,
+    pub requests: usize,
+    /// Who serves them.
+    pub shape: Shape,
 }
 
 #[derive(Deserialize)]
@@ -30,9 +32,13 @@ struct Request {
 }
 
 impl Mooncake {
-    pub(crate) fn workload(&self) -> Result<Workload, Error> {
+    /// The workload.
+    ///
+    /// # Errors
+    /// If the trace that is built in cannot be read.
+    pub fn workload(&self) -> Result<Workload, Error> {
         let mut random = StdRng::seed_from_u64(SEED);
-        let mut fleet = Fleet::new(self.ranks, self.room / self.ranks);
+        let mut fleet = Fleet::new(self.shape);
         let blocks_per_id = ID_TOKENS / self.block_tokens;
         let trace = BufReader::new(zstd::Decoder::new(TRACE)?);
         for line in trace.lines().take(self.requests) {
@@ -40,8 +46,8 @@ impl Mooncake {
             let blocks_of = |id: &Number| id * blocks_per_id..(id + 1) * blocks_per_id;
             let prompt: Vec<Number> = request.hash_ids.iter().flat_map(blocks_of).collect();
             fleet.ask(&prompt);
-            fleet.serve(random.random_range(0..self.ranks), &prompt);
+            fleet.serve(random.random_range(0..self.shape.ranks), &prompt);
         }
-        Ok(fleet.finish(format!("mooncake{}", self.block_tokens)))
+        Ok(fleet.finish())
     }
 }

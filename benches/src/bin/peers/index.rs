@@ -1,0 +1,114 @@
+//! Which indexes are measured.
+
+use std::borrow::Cow;
+
+use clap::ValueEnum;
+use kvtide_benches::{Kind, Workload};
+
+use crate::{
+    contestant::{Crtc, KvIndex, Kvtide, Positional, Smg},
+    measure::{Hashes, Round, round},
+};
+
+/// An index by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Index {
+    /// This repository's.
+    Kvtide,
+    /// ConcurrentRadixTreeCompressed of dynamo-kv-router, which Dynamo's router uses by default.
+    DynamoCrtc,
+    /// PositionalIndexer of dynamo-kv-router.
+    DynamoPositional,
+    /// ChainIndex of kv-index.
+    KvIndex,
+    /// RadixTree of smg-radix-tree.
+    SmgRadixTree,
+}
+
+impl Index {
+    /// Whether readers see several events at once, as one version.
+    pub(crate) fn publishes_versions(self) -> bool {
+        match self {
+            Index::Kvtide => true,
+            Index::DynamoCrtc | Index::DynamoPositional | Index::KvIndex | Index::SmgRadixTree => false,
+        }
+    }
+
+    /// Whether it can take the workload. Only kvtide has the settings with which an engine's own stream is read.
+    pub(crate) fn takes(self, kind: Kind) -> bool {
+        kind != Kind::Engine || self == Index::Kvtide
+    }
+
+    /// The workload with such names as the index needs. Other than these, all indexes get the same.
+    pub(crate) fn named(self, workload: &Workload) -> Cow<'_, Workload> {
+        match self {
+            Index::DynamoPositional => Cow::Owned(workload.clone().named_by_sequence()),
+            Index::Kvtide | Index::DynamoCrtc | Index::KvIndex | Index::SmgRadixTree => {
+                Cow::Borrowed(workload)
+            }
+        }
+    }
+
+    /// One round of it. With `check`, its answers are compared with the truth.
+    pub(crate) fn round(self, workload: &Workload, hashes: Hashes, check: bool) -> Round {
+        let round = match self {
+            Index::Kvtide => round::<Kvtide>,
+            Index::DynamoCrtc => round::<Crtc>,
+            Index::DynamoPositional => round::<Positional>,
+            Index::KvIndex => round::<KvIndex>,
+            Index::SmgRadixTree => round::<Smg>,
+        };
+        round(self, &self.named(workload), hashes, check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::{Wrong, wrong_answers};
+
+    /// A 64th of each workload.
+    fn small(kind: Kind) -> Workload {
+        let ranks = kind.ranks()[0].min(16);
+        kind.workload(ranks, 64).expect("the trace is built in")
+    }
+
+    fn wrong(index: Index, workload: &Workload) -> Wrong {
+        let wrong = match index {
+            Index::Kvtide => wrong_answers::<Kvtide>,
+            Index::DynamoCrtc => wrong_answers::<Crtc>,
+            Index::DynamoPositional => wrong_answers::<Positional>,
+            Index::KvIndex => wrong_answers::<KvIndex>,
+            Index::SmgRadixTree => wrong_answers::<Smg>,
+        };
+        wrong(&index.named(workload))
+    }
+
+    #[test]
+    fn kvtide_is_right_on_every_workload() {
+        for &kind in Kind::value_variants() {
+            let wrong = wrong(Index::Kvtide, &small(kind));
+            assert!(wrong.of > 0, "{kind:?}");
+            assert_eq!(wrong, Wrong { of: wrong.of, refused: Some(0), ..Wrong::default() }, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn each_peer_is_right_where_nothing_but_ends_is_evicted() {
+        let workload = small(Kind::Mooncake64);
+        for index in [Index::DynamoCrtc, Index::DynamoPositional, Index::KvIndex, Index::SmgRadixTree] {
+            let wrong = wrong(index, &workload);
+            assert_eq!((wrong.over, wrong.under), (0, 0), "{index:?}");
+        }
+    }
+
+    #[test]
+    fn a_round_survives_the_way_to_the_other_process() {
+        let round = Index::Kvtide.round(&small(Kind::Churn), Hashes::Cold, true);
+        let line = serde_json::to_string(&round).expect("a round has only numbers");
+        let back: Round = serde_json::from_str(&line).expect("it is what was written");
+        assert_eq!(format!("{back:?}"), format!("{round:?}"));
+        assert!(!line.contains('\n'));
+        assert_eq!(round.allocations, 0.0);
+    }
+}
