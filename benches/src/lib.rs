@@ -13,6 +13,7 @@ mod fleet;
 mod kind;
 mod latency;
 mod mooncake;
+mod open;
 mod rounds;
 mod workload;
 
@@ -21,5 +22,6 @@ pub use fleet::{Fleet, Shape};
 pub use kind::Kind;
 pub use latency::{Latency, clock, median};
 pub use mooncake::Mooncake;
+pub use open::open;
 pub use rounds::{Timing, rounds};
 pub use workload::{Number, Prompts, Truth, Workload, block, blocks_of, hashed, mix};

@@ -1,6 +1,7 @@
 //! kvtide's tree, with a block size of one token, so that reaches count blocks.
 
-use kvtide_radix::{BlockHash, Event, Limits, Overlap, Rank, RankSettings, RankSlot, Reader, Writer, index};
+use kvtide_benches::open;
+use kvtide_radix::{BlockHash, Event, Overlap, RankSettings, RankSlot, Reader, Writer};
 
 use super::Contestant;
 
@@ -18,12 +19,7 @@ impl Contestant for Kvtide {
     type Hash = BlockHash;
 
     fn new(ranks: usize, settings: &RankSettings) -> Kvtide {
-        let (mut writer, reader) = index(1, Limits::default());
-        let mut join = |number| {
-            let rank = Rank { worker_id: number as u64, dp_rank: 0 };
-            writer.update(|update| update.join(rank, settings.clone()))
-        };
-        let slots = (0..ranks).map(|number| join(number).expect("the default limit is far above")).collect();
+        let (writer, reader, slots) = open(ranks, settings);
         Kvtide { writer, reader, slots, refused: 0, answer: Overlap::default() }
     }
 
