@@ -52,6 +52,12 @@ impl Cache {
         self.held.remove(&number).is_some()
     }
 
+    /// Evicts everything, in no order.
+    pub(crate) fn evict_all(&mut self) -> Vec<Number> {
+        self.uses.clear();
+        self.held.drain().map(|(number, _)| number).collect()
+    }
+
     /// Uses the blocks of a prompt, which fits.
     pub(crate) fn serve(&mut self, prompt: &[Number]) -> Served {
         let mut lacking: Vec<Range<usize>> = Vec::new();

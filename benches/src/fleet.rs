@@ -13,6 +13,8 @@ use crate::{
 const SEED: u64 = 3;
 /// Of so many prompts one has its right answer noted.
 const SAMPLED: usize = 8;
+/// Blocks an event when everything is evicted.
+const EVICTED: usize = 64;
 /// Prompts of a rank that may be hit by a hole.
 const RECENT: usize = 32;
 
@@ -90,6 +92,14 @@ impl Fleet {
         if let Some(holes) = &mut self.holes {
             let gone = holes.after(rank, prompt, blocks, cache);
             self.events.extend(gone.into_iter().map(|number| (rank, removed(&[number]))));
+        }
+    }
+
+    /// Every rank evicts all that it holds, some blocks an event.
+    pub fn evict_all(&mut self) {
+        for (rank, cache) in self.caches.iter_mut().enumerate() {
+            let evicted = cache.evict_all();
+            self.events.extend(evicted.chunks(EVICTED).map(|numbers| (rank, removed(numbers))));
         }
     }
 
