@@ -13,6 +13,8 @@ use crate::{
 const SEED: u64 = 3;
 /// Of so many prompts one has its right answer noted.
 const SAMPLED: usize = 8;
+/// How often a block for a hole is looked for, for each block that was stored.
+const ATTEMPTS: usize = 4;
 /// Blocks an event when everything is evicted.
 const EVICTED: usize = 64;
 /// Prompts of a rank that may be hit by a hole.
@@ -34,7 +36,7 @@ pub struct Shape {
     /// Blocks that each has room for.
     pub room: usize,
     /// Of so many stored blocks one is a hole: a block amid a prompt is evicted while the next one stays.
-    pub stored_per_hole: Option<u32>,
+    pub stored_per_hole: Option<usize>,
 }
 
 /// A prompt that a router asked for.
@@ -48,7 +50,9 @@ struct Asked {
 
 /// Makes holes.
 struct Holes {
-    stored_per_hole: u32,
+    stored_per_hole: usize,
+    /// Blocks stored for which no hole was made yet.
+    stored: usize,
     random: StdRng,
     /// What each rank served last.
     served: Vec<VecDeque<Vec<Number>>>,
@@ -61,6 +65,7 @@ impl Fleet {
         let caches = (0..shape.ranks).map(|_| Cache::new(shape.room)).collect();
         let holes = shape.stored_per_hole.map(|stored_per_hole| Holes {
             stored_per_hole,
+            stored: 0,
             random: StdRng::seed_from_u64(SEED),
             served: vec![VecDeque::new(); shape.ranks],
         });
@@ -140,17 +145,18 @@ impl Fleet {
 
 impl Holes {
     /// Evicts as many blocks as are due after so many were stored: each amid a prompt that was served lately, and
-    /// with the next one still held. Returns them.
+    /// with the next one still held. Where no such block is found, it stays due. Returns what has gone.
     fn after(&mut self, rank: usize, prompt: &[Number], stored: usize, cache: &mut Cache) -> Vec<Number> {
         let served = &mut self.served[rank];
         served.push_back(prompt.to_vec());
         if served.len() > RECENT {
             served.pop_front();
         }
+        self.stored += stored;
         let mut gone = Vec::new();
-        for _ in 0..stored {
-            if !self.random.random_ratio(1, self.stored_per_hole) {
-                continue;
+        for _ in 0..ATTEMPTS * stored {
+            if self.stored < self.stored_per_hole {
+                break;
             }
             let prompt = &served[self.random.random_range(0..served.len())];
             if prompt.len() < 3 {
@@ -159,6 +165,7 @@ impl Holes {
             let at = self.random.random_range(1..prompt.len() - 1);
             if cache.holds(prompt[at + 1]) && cache.evict(prompt[at]) {
                 gone.push(prompt[at]);
+                self.stored -= self.stored_per_hole;
             }
         }
         gone

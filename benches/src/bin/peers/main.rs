@@ -80,10 +80,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(settings: &Settings, kind: Kind, ranks: usize) -> Result<(), Box<dyn Error>> {
     let all = Index::value_variants();
     let named = if settings.indexes.is_empty() { all } else { &settings.indexes };
-    let (indexes, others): (Vec<Index>, Vec<Index>) = named.iter().partition(|index| index.takes(kind));
-    if !others.is_empty() && !settings.indexes.is_empty() {
-        let others: Vec<String> = others.iter().map(name).collect();
-        eprintln!("{}: {} cannot read an engine's own stream", name(&kind), others.join(", "));
+    let mut indexes = Vec::new();
+    for &index in named {
+        match index.lacks(kind, ranks) {
+            Some(reason) => eprintln!("{} does not run {}: {reason}", name(&index), name(&kind)),
+            None => indexes.push(index),
+        }
     }
     let mut measured: Vec<Vec<Round>> = indexes.iter().map(|_| Vec::new()).collect();
     for round in 0..if settings.quick { 1 } else { settings.rounds } {

@@ -26,6 +26,8 @@ pub(crate) const COLOURS: [RGBColor; 6] = [
 pub(crate) const FONT: &str = "sans-serif";
 /// Pixels.
 const GROUP_WIDTH: u32 = 120;
+/// Room at the right for the names of the indexes, in groups.
+const LEGEND: f64 = 1.4;
 const HEIGHT: u32 = 420;
 const MARGIN: u32 = 90;
 
@@ -52,21 +54,21 @@ impl Bars<'_> {
             .iter()
             .flat_map(|&group| indexes.iter().filter_map(move |index| (self.value)(index, group)));
         let range = decades(all);
-        let size = (MARGIN + 40 + GROUP_WIDTH * groups.len().max(4) as u32, HEIGHT);
+        let size = (MARGIN + 40 + (f64::from(GROUP_WIDTH) * (groups.len() as f64 + LEGEND)) as u32, HEIGHT);
         let area = SVGBackend::new(path, size).into_drawing_area();
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&area)
-            .caption(self.title, (FONT, 18))
+            .caption(self.title, (FONT, 21))
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(MARGIN)
-            .build_cartesian_2d(0.0..groups.len() as f64, range.clone().log_scale())?;
+            .build_cartesian_2d(0.0..groups.len() as f64 + LEGEND, range.clone().log_scale())?;
         chart
             .configure_mesh()
             .disable_x_mesh()
             .x_labels(0)
             .y_desc(self.unit)
-            .label_style((FONT, 13))
+            .label_style((FONT, 16))
             .draw()?;
         let width = 0.84 / indexes.len() as f64;
         for (place, &index) in indexes.iter().enumerate() {
@@ -80,9 +82,9 @@ impl Bars<'_> {
             drawn.legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
         }
         let legend = WHITE.mix(0.8);
-        chart.configure_series_labels().background_style(legend).label_font((FONT, 13)).draw()?;
+        chart.configure_series_labels().background_style(legend).label_font((FONT, 16)).draw()?;
         let middle =
-            TextStyle::from((FONT, 13).into_font()).color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
+            TextStyle::from((FONT, 16).into_font()).color(&BLACK).pos(Pos::new(HPos::Center, VPos::Top));
         for (number, (workload, ranks)) in groups.into_iter().enumerate() {
             let (x, y) = chart.backend_coord(&(number as f64 + 0.5, range.start));
             area.draw(&Text::new(workload.to_owned(), (x, y + 6), middle.clone()))?;

@@ -23,7 +23,7 @@ pub(crate) fn draw(steps: &[Step], path: &Path) -> Result<(), Failed> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption("A lookup while the index grows", (FONT, 18))
+        .caption("A lookup while the index grows", (FONT, 21))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(90)
@@ -33,7 +33,7 @@ pub(crate) fn draw(steps: &[Step], path: &Path) -> Result<(), Failed> {
         .x_desc("held blocks")
         .y_desc("ns")
         .x_label_formatter(&|held| format!("{held:.0e}"))
-        .label_style((FONT, 13))
+        .label_style((FONT, 16))
         .draw()?;
     for (&colour, (name, part)) in COLOURS.iter().zip(lines) {
         let points = || steps.iter().map(|step| (step.held_blocks as f64, part(&step.lookup_ns)));
@@ -41,6 +41,6 @@ pub(crate) fn draw(steps: &[Step], path: &Path) -> Result<(), Failed> {
         drawn.legend(move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(2)));
         chart.draw_series(points().map(|point| Circle::new(point, 3, colour.filled())))?;
     }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).label_font((FONT, 13)).draw()?;
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).label_font((FONT, 16)).draw()?;
     Ok(area.present()?)
 }
