@@ -5,8 +5,8 @@
 //! of the indexes take turns. What is printed are medians. A lookup's time contains one reading of the clock, which
 //! is printed too.
 
+mod contender;
 mod contestant;
-mod index;
 mod measure;
 mod process;
 mod report;
@@ -14,7 +14,7 @@ mod report;
 use std::error::Error;
 
 use clap::{Parser, ValueEnum};
-use index::Index;
+use contender::Contender;
 use kvtide_benches::{Kind, clock};
 use measure::{Hashes, Round};
 use process::Order;
@@ -31,7 +31,7 @@ struct Settings {
     ranks: Vec<usize>,
     /// Whom to measure; all if none is named.
     #[arg(long = "index", value_enum, value_delimiter = ',')]
-    indexes: Vec<Index>,
+    indexes: Vec<Contender>,
     /// Rounds that each index runs, in turns.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// All rounds of all indexes on one workload.
 fn measure(settings: &Settings, kind: Kind, ranks: usize) -> Result<(), Box<dyn Error>> {
-    let all = Index::value_variants();
+    let all = Contender::value_variants();
     let named = if settings.indexes.is_empty() { all } else { &settings.indexes };
     let mut indexes = Vec::new();
     for &index in named {

@@ -6,7 +6,7 @@ use kvtide_benches::{Latency, Workload};
 use serde::{Deserialize, Serialize};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
-use crate::{contestant::Contestant, index::Index};
+use crate::{contender::Contender, contestant::Contestant};
 
 /// Counts what the index holds. It is in the way of every index alike.
 #[global_allocator]
@@ -58,7 +58,12 @@ pub(crate) enum Hashes {
     Warm,
 }
 
-pub(crate) fn round<C: Contestant>(index: Index, workload: &Workload, hashes: Hashes, check: bool) -> Round {
+pub(crate) fn round<C: Contestant>(
+    index: Contender,
+    workload: &Workload,
+    hashes: Hashes,
+    check: bool,
+) -> Round {
     // This comes first: every index grows in memory that its process did not have before.
     let applied = applied_at_once::<C>(workload, BATCH);
     let asked = ask::<C>(workload, hashes);

@@ -8,13 +8,13 @@ use std::{
 
 use kvtide_benches::Kind;
 
-use crate::{index::Index, measure::Round, report::name};
+use crate::{contender::Contender, measure::Round, report::name};
 
 /// Which round a process runs.
 pub(crate) struct Order {
     pub(crate) kind: Kind,
     pub(crate) ranks: usize,
-    pub(crate) index: Index,
+    pub(crate) index: Contender,
     pub(crate) quick: bool,
     pub(crate) warm: bool,
     /// Whether answers are compared with the truth, which need not be done in every round.
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn an_order_arrives_as_it_was_given() {
         for check in [false, true] {
-            let (kind, index) = (Kind::OneBlock, Index::DynamoPositional);
+            let (kind, index) = (Kind::OneBlock, Contender::DynamoPositional);
             let order = Order { kind, ranks: 7, index, quick: true, warm: !check, check };
             let program = ["peers".to_owned()];
             let read = Settings::parse_from(program.into_iter().chain(order.arguments()));

@@ -5,7 +5,7 @@ use kvtide_benches::{Kind, Latency, median};
 use serde::Serialize;
 
 use crate::{
-    index::Index,
+    contender::Contender,
     measure::{Round, Wrong},
 };
 
@@ -39,7 +39,7 @@ pub(crate) fn name(value: &impl ValueEnum) -> String {
 
 impl Figures {
     /// Of at least one round, one of which looked for wrong answers.
-    pub(crate) fn of(kind: Kind, ranks: usize, index: Index, rounds: &[Round]) -> Option<Figures> {
+    pub(crate) fn of(kind: Kind, ranks: usize, index: Contender, rounds: &[Round]) -> Option<Figures> {
         let of = |value: fn(&Round) -> f64| median(rounds.iter().map(value));
         let lookups: Vec<Latency> = rounds.iter().map(|round| round.lookup).collect();
         let singly: Option<Vec<f64>> = rounds.iter().map(|round| round.applied_singly).collect();

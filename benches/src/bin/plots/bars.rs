@@ -12,7 +12,10 @@ use plotters::{
     },
 };
 
-use crate::{Failed, lines::Lines};
+use crate::{
+    Failed,
+    lines::{Lines, Peer},
+};
 
 /// Colours that are told apart without seeing red or green.
 pub(crate) const COLOURS: [RGBColor; 6] = [
@@ -32,11 +35,12 @@ const HEIGHT: u32 = 420;
 const MARGIN: u32 = 90;
 
 /// One figure of all lines.
-pub(crate) struct Bars<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) unit: &'a str,
-    /// Of an index on a workload with so many ranks, where it was measured.
-    pub(crate) value: &'a dyn Fn(&str, (&str, usize)) -> Option<f64>,
+pub(crate) struct Bars {
+    /// The plot's file.
+    pub(crate) file: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) figure: fn(&Peer) -> f64,
 }
 
 /// Powers of ten around values.
@@ -47,12 +51,10 @@ pub(crate) fn decades(values: impl Iterator<Item = f64>) -> std::ops::Range<f64>
     10_f64.powf(low.log10().floor())..10_f64.powf(high.log10().ceil())
 }
 
-impl Bars<'_> {
+impl Bars {
     pub(crate) fn draw(&self, lines: &Lines, path: &Path) -> Result<(), Failed> {
         let (indexes, groups) = (lines.indexes(), lines.groups());
-        let all = groups
-            .iter()
-            .flat_map(|&group| indexes.iter().filter_map(move |index| (self.value)(index, group)));
+        let all = lines.peers.iter().map(self.figure);
         let range = decades(all);
         let size = (MARGIN + 40 + (f64::from(GROUP_WIDTH) * (groups.len() as f64 + LEGEND)) as u32, HEIGHT);
         let area = SVGBackend::new(path, size).into_drawing_area();
@@ -75,7 +77,7 @@ impl Bars<'_> {
             let style = COLOURS[place % COLOURS.len()].filled();
             let bars = groups.iter().enumerate().filter_map(|(number, &group)| {
                 let left = number as f64 + 0.08 + place as f64 * width;
-                let top = (self.value)(index, group)?;
+                let top = lines.find(index, group).map(self.figure)?;
                 Some(Rectangle::new([(left, range.start), (left + width * 0.92, top)], style))
             });
             let drawn = chart.draw_series(bars)?.label(index);

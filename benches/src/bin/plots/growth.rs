@@ -14,10 +14,13 @@ use crate::{
     lines::Step,
 };
 
+/// What a line shows, by its name.
+type Line = (&'static str, fn(&Latency) -> f64);
+
 const SIZE: (u32, u32) = (640, 420);
 
 pub(crate) fn draw(steps: &[Step], path: &Path) -> Result<(), Failed> {
-    let lines: [(&str, fn(&Latency) -> f64); 2] = [("p50", |one| one.p50), ("p99", |one| one.p99)];
+    let lines: [Line; 2] = [("p50", |one| one.p50), ("p99", |one| one.p99)];
     let held = decades(steps.iter().map(|step| step.held_blocks as f64));
     let times = decades(steps.iter().flat_map(|step| lines.map(|(_, part)| part(&step.lookup_ns))));
     let area = SVGBackend::new(path, SIZE).into_drawing_area();

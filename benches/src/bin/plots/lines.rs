@@ -78,6 +78,12 @@ impl Lines {
         if seen.is_empty() && lines.growth.is_empty() { Err(Fault::Empty) } else { Ok(lines) }
     }
 
+    /// The line of an index on a workload with so many ranks.
+    pub(crate) fn find(&self, index: &str, (workload, ranks): (&str, usize)) -> Option<&Peer> {
+        let is_it = |line: &&Peer| line.index == index && line.workload == workload && line.ranks == ranks;
+        self.peers.iter().find(is_it)
+    }
+
     /// The indexes, in the order in which they come.
     pub(crate) fn indexes(&self) -> Vec<&str> {
         let mut seen = HashSet::new();

@@ -13,7 +13,7 @@ use std::{
 
 use bars::Bars;
 use clap::Parser;
-use lines::{Lines, Peer};
+use lines::Lines;
 
 /// Why nothing was drawn.
 type Failed = Box<dyn Error>;
@@ -27,14 +27,31 @@ struct Settings {
     out: PathBuf,
 }
 
-/// A figure of a line, and how it is called: file, title, unit.
-type Figure = (&'static str, &'static str, &'static str, fn(&Peer) -> f64);
-
-const FIGURES: [Figure; 4] = [
-    ("lookup-p50.svg", "A lookup: half take no longer", "ns", |line| line.lookup_ns.p50),
-    ("lookup-p99.svg", "A lookup: 1 of 100 takes as long or longer", "ns", |line| line.lookup_ns.p99),
-    ("applied.svg", "Blocks applied on one core", "million a second", |line| line.applied_mblocks_s),
-    ("bytes.svg", "Memory for each held block", "bytes", |line| line.bytes_per_held_block),
+const BARS: [Bars; 4] = [
+    Bars {
+        file: "lookup-p50.svg",
+        title: "A lookup: half take no longer",
+        unit: "ns",
+        figure: |line| line.lookup_ns.p50,
+    },
+    Bars {
+        file: "lookup-p99.svg",
+        title: "A lookup: one of 100 takes as long or longer",
+        unit: "ns",
+        figure: |line| line.lookup_ns.p99,
+    },
+    Bars {
+        file: "applied.svg",
+        title: "Blocks applied by one thread",
+        unit: "millions a second",
+        figure: |line| line.applied_mblocks_s,
+    },
+    Bars {
+        file: "bytes.svg",
+        title: "Memory for each held block",
+        unit: "bytes",
+        figure: |line| line.bytes_per_held_block,
+    },
 ];
 
 fn main() -> Result<(), Failed> {
@@ -51,14 +68,9 @@ fn main() -> Result<(), Failed> {
 fn write(lines: &Lines, out: &Path) -> Result<Vec<PathBuf>, Failed> {
     let mut written = vec![out.join("table.md")];
     fs::write(&written[0], table::tables(lines))?;
-    for (file, title, unit, figure) in FIGURES.iter().filter(|_| !lines.peers.is_empty()) {
-        let value = |index: &str, (workload, ranks): (&str, usize)| {
-            let is_it =
-                |line: &&Peer| line.index == index && line.workload == workload && line.ranks == ranks;
-            lines.peers.iter().find(is_it).map(figure)
-        };
-        let path = out.join(file);
-        Bars { title, unit, value: &value }.draw(lines, &path)?;
+    for bars in BARS.iter().filter(|_| !lines.peers.is_empty()) {
+        let path = out.join(bars.file);
+        bars.draw(lines, &path)?;
         written.push(path);
     }
     if !lines.growth.is_empty() {

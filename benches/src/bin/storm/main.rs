@@ -21,7 +21,7 @@ use stream::Stream;
 struct Settings {
     /// Whom to measure.
     #[arg(long = "index", value_enum, value_delimiter = ',', default_value = "kvtide")]
-    indexes: Vec<Index>,
+    indexes: Vec<Contender>,
     /// Rounds that each index runs, in turns.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -37,7 +37,7 @@ struct Settings {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Index {
+enum Contender {
     /// This repository's.
     Kvtide,
     /// ChainIndex of kv-index, which has no versions: a reader that sleeps holds nothing.
@@ -47,22 +47,22 @@ enum Index {
 /// An index that runs round after round.
 type Runner = Box<dyn FnMut(Duration) -> Round>;
 
-impl Index {
+impl Contender {
     fn name(self) -> &'static str {
         match self {
-            Index::Kvtide => "kvtide",
-            Index::KvIndex => "kv-index",
+            Contender::Kvtide => "kvtide",
+            Contender::KvIndex => "kv-index",
         }
     }
 
     fn runner(self, stream: &Stream) -> Runner {
         let (first, again, prompts) = (&stream.first, &stream.again, stream.again.prompts.clone());
         match self {
-            Index::Kvtide => {
+            Contender::Kvtide => {
                 let mut side = Side::new(side::kvtide(), first, again);
                 Box::new(move |length| side.round(&prompts, length))
             }
-            Index::KvIndex => {
+            Contender::KvIndex => {
                 let mut side = Side::new(side::kv_index(), first, again);
                 Box::new(move |length| side.round(&prompts, length))
             }
@@ -87,7 +87,7 @@ struct Line {
 }
 
 impl Line {
-    fn of(index: Index, round: &Round) -> Line {
+    fn of(index: Contender, round: &Round) -> Line {
         Line {
             index: index.name(),
             reader_idle_ns: round.reader_idle,
@@ -132,7 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (part, rounds, length) =
         if settings.quick { (8, 1, 200) } else { (1, settings.rounds, settings.phase_ms) };
     let stream = Stream::new(part);
-    let mut runners: Vec<(Index, Runner, Vec<Round>)> =
+    let mut runners: Vec<(Contender, Runner, Vec<Round>)> =
         settings.indexes.iter().map(|&index| (index, index.runner(&stream), Vec::new())).collect();
     drop(stream);
     for _ in 0..rounds {

@@ -12,7 +12,7 @@ use crate::{
 
 /// An index by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Index {
+pub(crate) enum Contender {
     /// This repository's.
     Kvtide,
     /// ConcurrentRadixTreeCompressed of dynamo-kv-router, which Dynamo's router uses by default.
@@ -28,34 +28,43 @@ pub(crate) enum Index {
 /// As many as `ChainIndex::with_max_workers` lets in.
 const KV_INDEX_WORKERS: usize = 1024;
 
-impl Index {
+impl Contender {
     /// Whether readers see several events at once, as one version.
     pub(crate) fn publishes_versions(self) -> bool {
         match self {
-            Index::Kvtide => true,
-            Index::DynamoCrtc | Index::DynamoPositional | Index::KvIndex | Index::SmgRadixTree => false,
+            Contender::Kvtide => true,
+            Contender::DynamoCrtc
+            | Contender::DynamoPositional
+            | Contender::KvIndex
+            | Contender::SmgRadixTree => false,
         }
     }
 
     /// Why it cannot take a workload of so many ranks, if it cannot.
     pub(crate) fn lacks(self, kind: Kind, ranks: usize) -> Option<&'static str> {
         match self {
-            Index::Kvtide => None,
-            Index::DynamoCrtc | Index::DynamoPositional | Index::KvIndex | Index::SmgRadixTree
+            Contender::Kvtide => None,
+            Contender::DynamoCrtc
+            | Contender::DynamoPositional
+            | Contender::KvIndex
+            | Contender::SmgRadixTree
                 if kind == Kind::Engine =>
             {
                 Some("it has no settings for an engine's own stream")
             }
-            Index::KvIndex if ranks > KV_INDEX_WORKERS => Some("it has 1,024 workers at most"),
-            Index::DynamoCrtc | Index::DynamoPositional | Index::KvIndex | Index::SmgRadixTree => None,
+            Contender::KvIndex if ranks > KV_INDEX_WORKERS => Some("it has 1,024 workers at most"),
+            Contender::DynamoCrtc
+            | Contender::DynamoPositional
+            | Contender::KvIndex
+            | Contender::SmgRadixTree => None,
         }
     }
 
     /// The workload with such names as the index needs. Other than these, all indexes get the same.
     pub(crate) fn named(self, workload: &Workload) -> Cow<'_, Workload> {
         match self {
-            Index::DynamoPositional => Cow::Owned(workload.clone().named_by_sequence()),
-            Index::Kvtide | Index::DynamoCrtc | Index::KvIndex | Index::SmgRadixTree => {
+            Contender::DynamoPositional => Cow::Owned(workload.clone().named_by_sequence()),
+            Contender::Kvtide | Contender::DynamoCrtc | Contender::KvIndex | Contender::SmgRadixTree => {
                 Cow::Borrowed(workload)
             }
         }
@@ -64,11 +73,11 @@ impl Index {
     /// One round of it. With `check`, its answers are compared with the truth.
     pub(crate) fn round(self, workload: &Workload, hashes: Hashes, check: bool) -> Round {
         let round = match self {
-            Index::Kvtide => round::<Kvtide>,
-            Index::DynamoCrtc => round::<Crtc>,
-            Index::DynamoPositional => round::<Positional>,
-            Index::KvIndex => round::<KvIndex>,
-            Index::SmgRadixTree => round::<Smg>,
+            Contender::Kvtide => round::<Kvtide>,
+            Contender::DynamoCrtc => round::<Crtc>,
+            Contender::DynamoPositional => round::<Positional>,
+            Contender::KvIndex => round::<KvIndex>,
+            Contender::SmgRadixTree => round::<Smg>,
         };
         round(self, &self.named(workload), hashes, check)
     }
@@ -85,13 +94,13 @@ mod tests {
         kind.workload(ranks, 64).expect("the trace is built in")
     }
 
-    fn wrong(index: Index, workload: &Workload) -> Wrong {
+    fn wrong(index: Contender, workload: &Workload) -> Wrong {
         let wrong = match index {
-            Index::Kvtide => wrong_answers::<Kvtide>,
-            Index::DynamoCrtc => wrong_answers::<Crtc>,
-            Index::DynamoPositional => wrong_answers::<Positional>,
-            Index::KvIndex => wrong_answers::<KvIndex>,
-            Index::SmgRadixTree => wrong_answers::<Smg>,
+            Contender::Kvtide => wrong_answers::<Kvtide>,
+            Contender::DynamoCrtc => wrong_answers::<Crtc>,
+            Contender::DynamoPositional => wrong_answers::<Positional>,
+            Contender::KvIndex => wrong_answers::<KvIndex>,
+            Contender::SmgRadixTree => wrong_answers::<Smg>,
         };
         wrong(&index.named(workload))
     }
@@ -99,7 +108,7 @@ mod tests {
     #[test]
     fn kvtide_is_right_on_every_workload() {
         for &kind in Kind::value_variants() {
-            let wrong = wrong(Index::Kvtide, &small(kind));
+            let wrong = wrong(Contender::Kvtide, &small(kind));
             assert!(wrong.of > 0, "{kind:?}");
             assert_eq!(wrong, Wrong { of: wrong.of, refused: Some(0), ..Wrong::default() }, "{kind:?}");
         }
@@ -108,7 +117,9 @@ mod tests {
     #[test]
     fn each_peer_is_right_where_nothing_but_ends_is_evicted() {
         let workload = small(Kind::Mooncake64);
-        for index in [Index::DynamoCrtc, Index::DynamoPositional, Index::KvIndex, Index::SmgRadixTree] {
+        for index in
+            [Contender::DynamoCrtc, Contender::DynamoPositional, Contender::KvIndex, Contender::SmgRadixTree]
+        {
             let wrong = wrong(index, &workload);
             assert_eq!((wrong.over, wrong.under), (0, 0), "{index:?}");
         }
@@ -116,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_round_survives_the_way_to_the_other_process() {
-        let round = Index::Kvtide.round(&small(Kind::Churn), Hashes::Cold, true);
+        let round = Contender::Kvtide.round(&small(Kind::Churn), Hashes::Cold, true);
         let line = serde_json::to_string(&round).expect("a round has only numbers");
         let back: Round = serde_json::from_str(&line).expect("it is what was written");
         assert_eq!((back.wrong, back.held_blocks), (round.wrong, round.held_blocks));
