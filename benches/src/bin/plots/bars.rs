@@ -70,6 +70,7 @@ impl Bars {
             .disable_x_mesh()
             .x_labels(0)
             .y_desc(self.unit)
+            .y_label_formatter(&|value| value.to_string())
             .label_style((FONT, 16))
             .draw()?;
         let width = 0.84 / indexes.len() as f64;

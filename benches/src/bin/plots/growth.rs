@@ -35,6 +35,7 @@ pub(crate) fn draw(steps: &[Step], path: &Path) -> Result<(), Failed> {
         .configure_mesh()
         .x_desc("held blocks")
         .y_desc("ns")
+        .y_label_formatter(&|time| time.to_string())
         .x_label_formatter(&|held| format!("{held:.0e}"))
         .label_style((FONT, 16))
         .draw()?;

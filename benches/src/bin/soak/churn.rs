@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvtide_benches::{Conversations, Fleet, Shape, block, blocks_of, open};
+use kvtide_benches::{Conversations, Fleet, Latency, Shape, block, blocks_of, open};
 use kvtide_radix::{BlockHash, Overlap, RankSettings, RankSlot, Reader, Size, Writer};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -31,6 +31,8 @@ pub(crate) struct Churn {
     answer: Overlap,
     /// Bytes that the allocator gave out within the index's own functions, and has not got back there.
     live_bytes: usize,
+    /// What it had before it held anything.
+    bytes_before: usize,
 }
 
 /// What was measured since a time.
@@ -39,6 +41,14 @@ pub(crate) struct Measured {
     pub(crate) nanoseconds: Vec<u64>,
     pub(crate) blocks: usize,
     pub(crate) applying: Duration,
+}
+
+impl Measured {
+    /// Lookups, and millions of blocks applied a second. None where nothing was asked.
+    pub(crate) fn told(self) -> Option<(Latency, f64)> {
+        let rate = self.blocks as f64 / self.applying.as_secs_f64() / 1e6;
+        Some((Latency::of(self.nanoseconds)?, rate))
+    }
 }
 
 impl Churn {
@@ -50,7 +60,17 @@ impl Churn {
         let (writer, reader, slots) = open(RANKS, &RankSettings::default());
         let change = region.change();
         let live_bytes = change.bytes_allocated - change.bytes_deallocated;
-        Churn { fleet, conversations, writer, reader, slots, answer: Overlap::default(), live_bytes }
+        let (answer, bytes_before) = (Overlap::default(), live_bytes);
+        Churn { fleet, conversations, writer, reader, slots, answer, live_bytes, bytes_before }
+    }
+
+    /// An index whose caches are all full.
+    pub(crate) fn filled() -> Churn {
+        let mut churn = Churn::new();
+        while churn.fleet.held_blocks() < HELD {
+            churn.step(&mut Measured::default());
+        }
+        churn
     }
 
     /// Some turns of conversations: first their events, then their prompts, whose hashes have just been written.
@@ -96,12 +116,12 @@ impl Churn {
         self.reader.view().size()
     }
 
-    pub(crate) fn live_bytes(&self) -> usize {
-        self.live_bytes
+    pub(crate) fn bytes_before(&self) -> usize {
+        self.bytes_before
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.fleet.held_blocks() == HELD
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.live_bytes
     }
 }
 
@@ -111,12 +131,8 @@ mod tests {
 
     #[test]
     fn what_is_held_stays_the_same_once_caches_are_full_and_all_can_go() {
-        let mut churn = Churn::new();
-        let mut measured = Measured::default();
-        while !churn.is_full() {
-            churn.step(&mut measured);
-        }
-        churn.step(&mut measured);
+        let mut churn = Churn::filled();
+        churn.step(&mut Measured::default());
         assert_eq!(churn.size().held_blocks, HELD as u64);
         assert!(churn.live_bytes() > 10 * HELD);
         churn.empty();
