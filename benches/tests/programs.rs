@@ -48,16 +48,24 @@ fn an_index_that_cannot_read_an_engines_stream_is_left_out() {
 }
 
 #[test]
-fn storm_soak_and_growth_print_what_they_measured() {
+fn storm_prints_what_each_index_did_beside_a_reader() {
     let storm = lines(env!("CARGO_BIN_EXE_storm"), &["--quick", "--json", "--index=kvtide,kv-index"]);
     assert_eq!(storm.len(), 2);
     for line in &storm {
         assert!(line["writer_beside_sleeper_mblocks_s"].as_f64() > Some(0.0), "{line:?}");
         assert!(line["longest_update_beside_sleeper_us"].as_f64() > Some(0.0), "{line:?}");
     }
+}
+
+#[test]
+fn soak_prints_the_drift_last() {
     let soak = lines(env!("CARGO_BIN_EXE_soak"), &["--minutes=0.01", "--json"]);
     let drift = soak.last().expect("the drift comes last");
     assert!(drift["runs_percent"].is_number() && drift["bytes_left_percent"].is_number(), "{drift:?}");
+}
+
+#[test]
+fn growth_prints_a_line_a_step() {
     let arguments = ["--json", "--to=200000", "--lookups=100"];
     let growth = lines(env!("CARGO_BIN_EXE_growth"), &arguments);
     let held: Vec<Option<u64>> = growth.iter().map(|line| line["held_blocks"].as_u64()).collect();
