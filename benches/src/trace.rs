@@ -7,7 +7,7 @@ use serde::Deserialize;
 const TRACE: &[u8] =
     include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/traces/conversation_trace.jsonl.zst"));
 /// Tokens that one id of the trace stands for, the last id of a request for fewer.
-const ID_TOKENS: usize = 512;
+pub(crate) const ID_TOKENS: usize = 512;
 
 /// One request.
 #[derive(Deserialize)]
@@ -24,6 +24,12 @@ impl Request {
     pub fn read(count: usize) -> Result<Vec<Request>, Error> {
         let lines = BufReader::new(zstd::Decoder::new(TRACE)?).lines().take(count);
         lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect()
+    }
+
+    /// Its ids, each of which stands for a part of the prompt and all that is in front of it.
+    #[must_use]
+    pub fn ids(&self) -> &[u32] {
+        &self.hash_ids
     }
 
     /// Writes the prompt's tokens: as many as the request had, the same for the same ids.

@@ -1,35 +1,48 @@
-//! What is measured: a stream of events, and prompts to ask for once it is applied.
+//! What is measured: a stream of events, prompts that are asked for in between, and the right answers to some.
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
+use kvtide_events::sequence_hashes;
 use kvtide_radix::{
     Block, BlockHash, Blocks, Copies, Event, Layer, RankSettings, Removed, SequenceHash, Stored,
 };
-
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
-
-use crate::cache::Cache;
 
 const SEED: u64 = 4;
 
 /// A block of the workload: its number stands for its content and for all that is in front of it.
-pub(crate) type Number = u32;
+pub type Number = u64;
 
 /// One workload.
-pub(crate) struct Workload {
-    pub(crate) name: String,
-    pub(crate) ranks: usize,
-    /// How kvtide reads what the ranks announce. Other indexes have no such settings.
-    pub(crate) settings: RankSettings,
+#[derive(Clone)]
+pub struct Workload {
+    /// Ranks that announce.
+    pub ranks: usize,
+    /// How kvtide reads what they announce. Other indexes have no such settings.
+    pub settings: RankSettings,
     /// Each with the number of its rank.
-    pub(crate) events: Vec<(usize, Event)>,
-    pub(crate) prompts: Prompts,
+    pub events: Vec<(usize, Event)>,
+    /// What is asked for.
+    pub prompts: Prompts,
+    /// The right answers to a sample of the prompts, in their order.
+    pub truths: Vec<Truth>,
     /// Blocks that all ranks hold in the end.
-    pub(crate) held_blocks: usize,
+    pub held_blocks: usize,
+}
+
+/// The right answer to one prompt at its time.
+#[derive(Clone)]
+pub struct Truth {
+    /// Which prompt.
+    pub prompt: usize,
+    /// Leading blocks that each rank holds.
+    pub reaches: Vec<u32>,
 }
 
 /// Prompts, in the order in which they are asked for.
-pub(crate) struct Prompts<H = BlockHash> {
+#[derive(Clone)]
+pub struct Prompts<H = BlockHash> {
     prompts: Vec<Prompt>,
     /// The block hashes of all, in another order than they are asked for: each comes from memory, not from a cache.
     hashes: Vec<H>,
@@ -45,7 +58,7 @@ struct Prompt {
 
 impl Prompts {
     /// Takes each prompt with the number of events before it.
-    fn new(prompts: &[(usize, Vec<Number>)]) -> Prompts {
+    pub(crate) fn new(prompts: &[(usize, Vec<Number>)]) -> Prompts {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.shuffle(&mut StdRng::seed_from_u64(SEED));
         let mut hashes = Vec::with_capacity(prompts.iter().map(|(_, prompt)| prompt.len()).sum());
@@ -60,75 +73,41 @@ impl Prompts {
     }
 
     /// The same with hashes of another kind.
-    pub(crate) fn with<H>(&self, hash: impl Fn(BlockHash) -> H) -> Prompts<H> {
+    pub fn with<H>(&self, hash: impl Fn(BlockHash) -> H) -> Prompts<H> {
         Prompts { prompts: self.prompts.clone(), hashes: self.hashes.iter().map(|&one| hash(one)).collect() }
     }
 }
 
 impl<H> Prompts<H> {
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.prompts.len()
     }
 
-    pub(crate) fn get(&self, index: usize) -> &[H] {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.prompts.is_empty()
+    }
+
+    /// The block hashes of one.
+    #[must_use]
+    pub fn get(&self, index: usize) -> &[H] {
         &self.hashes[self.prompts[index].hashes.clone()]
     }
 
     /// How many events are applied before the prompt is asked for.
-    pub(crate) fn after(&self, index: usize) -> usize {
+    #[must_use]
+    pub fn after(&self, index: usize) -> usize {
         self.prompts[index].after
-    }
-}
-
-/// Ranks that serve requests, each with a cache that evicts; what they announce.
-pub(crate) struct Fleet {
-    caches: Vec<Cache>,
-    events: Vec<(usize, Event)>,
-    prompts: Vec<(usize, Vec<Number>)>,
-}
-
-impl Fleet {
-    /// As many ranks with room for `blocks` each.
-    pub(crate) fn new(ranks: usize, blocks: usize) -> Fleet {
-        let caches = (0..ranks).map(|_| Cache::new(blocks)).collect();
-        Fleet { caches, events: Vec::new(), prompts: Vec::new() }
-    }
-
-    /// A router asks for a prompt.
-    pub(crate) fn ask(&mut self, prompt: &[Number]) {
-        self.prompts.push((self.events.len(), prompt.to_vec()));
-    }
-
-    /// A rank serves a prompt: what it lacks is stored, once what has to go for it is removed. Of a prompt that its
-    /// cache has no room for it serves the part that fits.
-    pub(crate) fn serve(&mut self, rank: usize, prompt: &[Number]) {
-        let cache = &mut self.caches[rank];
-        let prompt = &prompt[..prompt.len().min(cache.room())];
-        let (held, evicted) = cache.serve(prompt);
-        if !evicted.is_empty() {
-            let names = evicted.iter().map(|&number| block(number).name).collect();
-            self.events.push((rank, Event::Removed(Removed { layer: Layer::GPU, names })));
-        }
-        let lacking: Vec<Block> = prompt[held..].iter().map(|&number| block(number)).collect();
-        if !lacking.is_empty() {
-            let parent = held.checked_sub(1).map(|last| block(prompt[last]).name);
-            let blocks = Blocks::Hashed(lacking);
-            self.events.push((rank, Event::Stored(Stored { layer: Layer::GPU, parent, blocks })));
-        }
-    }
-
-    /// The workload. Of the prompts only the second half is asked for, when the caches are full.
-    pub(crate) fn finish(self, name: String) -> Workload {
-        let prompts = Prompts::new(&self.prompts[self.prompts.len() / 2..]);
-        let held_blocks = self.caches.iter().map(Cache::held).sum();
-        let settings = RankSettings::default();
-        Workload { name, ranks: self.caches.len(), settings, events: self.events, prompts, held_blocks }
     }
 }
 
 impl Workload {
     /// The same, every event cut into events of one block.
-    pub(crate) fn one_by_one(mut self) -> Workload {
+    #[must_use]
+    pub fn one_by_one(mut self) -> Workload {
         let mut events = Vec::new();
         // Where the events after so many old ones start.
         let mut starts = vec![0];
@@ -139,18 +118,44 @@ impl Workload {
         for prompt in &mut self.prompts.prompts {
             prompt.after = starts[prompt.after];
         }
-        Workload { name: "one-block".to_owned(), events, ..self }
+        Workload { events, ..self }
     }
 
     /// The same, read as what an engine itself publishes: copies are counted, and names are kept for a while.
-    pub(crate) fn of_engines(self) -> Workload {
+    #[must_use]
+    pub fn of_engines(self) -> Workload {
         let settings =
             RankSettings { copies: Copies::Counted, recent_names: 1024, ..RankSettings::default() };
-        Workload { name: "engine".to_owned(), settings, ..self }
+        Workload { settings, ..self }
+    }
+
+    /// The same, every block named as Dynamo's router names it: by a rolling hash over the block hashes.
+    #[must_use]
+    pub fn named_by_sequence(mut self) -> Workload {
+        let mut names: HashMap<SequenceHash, SequenceHash> = HashMap::new();
+        for (_, event) in &mut self.events {
+            match event {
+                Event::Stored(Stored { parent, blocks: Blocks::Hashed(blocks), .. }) => {
+                    *parent = parent.map(|old| names[&old]);
+                    // The hash rolls on from the parent's name, as if that were a first block.
+                    let front = parent.map(|name| BlockHash(name.0));
+                    let contents = front.into_iter().chain(blocks.iter().map(|block| block.content));
+                    let new: Vec<_> = sequence_hashes(contents).skip(front.iter().len()).collect();
+                    for (block, name) in blocks.iter_mut().zip(new) {
+                        names.insert(block.name, name);
+                        block.name = name;
+                    }
+                }
+                Event::Removed(removed) => removed.names.iter_mut().for_each(|name| *name = names[name]),
+                Event::Stored(_) | Event::Cleared => {}
+            }
+        }
+        self
     }
 
     /// Blocks that all events store or remove.
-    pub(crate) fn blocks(&self) -> usize {
+    #[must_use]
+    pub fn blocks(&self) -> usize {
         self.events.iter().map(|(_, event)| blocks_of(event)).sum()
     }
 }
@@ -173,15 +178,31 @@ fn cut(event: Event) -> Vec<Event> {
     }
 }
 
+/// What a rank announces when it has stored a part of a prompt.
+pub(crate) fn stored(prompt: &[Number], part: Range<usize>) -> Event {
+    let parent = part.start.checked_sub(1).map(|last| block(prompt[last]).name);
+    let blocks = Blocks::Hashed(prompt[part].iter().map(|&number| block(number)).collect());
+    Event::Stored(Stored { layer: Layer::GPU, parent, blocks })
+}
+
+/// What a rank announces when blocks have gone.
+pub(crate) fn removed(numbers: &[Number]) -> Event {
+    let names = numbers.iter().map(|&number| block(number).name).collect();
+    Event::Removed(Removed { layer: Layer::GPU, names })
+}
+
 /// The blocks of a store. Workloads give all blocks as hashes.
-pub(crate) fn hashed(stored: &Stored) -> &[Block] {
+#[must_use]
+pub fn hashed(stored: &Stored) -> &[Block] {
     match &stored.blocks {
         Blocks::Hashed(blocks) => blocks,
         Blocks::Tokens(_) | Blocks::Named(_) => &[],
     }
 }
 
-fn blocks_of(event: &Event) -> usize {
+/// Blocks that an event stores or removes.
+#[must_use]
+pub fn blocks_of(event: &Event) -> usize {
     match event {
         Event::Stored(stored) => stored.blocks.len(),
         Event::Removed(removed) => removed.names.len(),
@@ -189,13 +210,15 @@ fn blocks_of(event: &Event) -> usize {
     }
 }
 
-fn block(number: Number) -> Block {
-    let number = u64::from(number);
+/// The block that a number stands for.
+#[must_use]
+pub fn block(number: Number) -> Block {
     Block { name: SequenceHash(mix(2 * number + 1)), content: BlockHash(mix(2 * number + 2)) }
 }
 
 /// The finalizer of SplitMix64: numbers become what hashes look like.
-fn mix(number: u64) -> u64 {
+#[must_use]
+pub fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
