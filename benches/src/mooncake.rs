@@ -32,7 +32,8 @@ impl Mooncake {
         let mut fleet = Fleet::new(self.shape);
         let blocks_per_id = ID_TOKENS as Number / self.block_tokens;
         for request in Request::read(self.requests)? {
-            let blocks_of = |id: &Number| id * blocks_per_id..(id + 1) * blocks_per_id;
+            let blocks_of =
+                |&id: &u32| (0..blocks_per_id).map(move |block| Number::from(id) * blocks_per_id + block);
             let prompt: Vec<Number> = request.ids().iter().flat_map(blocks_of).collect();
             fleet.ask(&prompt);
             fleet.serve(random.random_range(0..self.shape.ranks), &prompt);
