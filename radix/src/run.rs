@@ -43,8 +43,9 @@ pub(crate) enum Children {
 pub(crate) type Key = (Option<Place>, BlockHash);
 
 /// One run of blocks. Lookups read it, and each version has its own.
-// Two cache lines.
+// Two cache lines, and not parts of three.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Run {
     parent: Option<Place>,
     first: BlockHash,
@@ -194,3 +195,5 @@ impl Run {
         }
     }
 }
+
+const _: () = assert!(size_of::<Option<Run>>() == 128, "two cache lines");

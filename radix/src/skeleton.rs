@@ -24,17 +24,19 @@ pub(crate) use roster::Member;
 use roster::Roster;
 
 /// One side of the tree, or the version that it shows.
+// What every lookup reads stands first, together.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Skeleton {
-    pub(crate) version: u64,
-    pub(crate) block_size: u32,
-    pub(crate) totals: Totals,
-    pub(crate) roster: Roster,
-    runs: Vec<Option<Run>>,
+    hasher: DefaultHashBuilder,
     /// The run that starts behind a block (none: starts a prompt) with some content.
     branches: Parted<RunId, 64>,
-    hasher: DefaultHashBuilder,
+    runs: Vec<Option<Run>>,
     contents: Contents,
+    pub(crate) totals: Totals,
+    pub(crate) version: u64,
+    pub(crate) block_size: u32,
+    pub(crate) roster: Roster,
     /// Everything in which this side differs from the version before. Noted by whatever changes it.
     pub(crate) changed: Changes,
 }
