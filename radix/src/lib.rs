@@ -34,6 +34,7 @@ mod chain;
 mod contents;
 mod coverage;
 mod event;
+mod fold;
 mod hash;
 mod holds;
 mod index;

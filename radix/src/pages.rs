@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Block, BlockHash, SequenceHash,
-    contents::{CHUNK_PAGES, Chunk as ContentChunk, Content, Contents},
+    contents::{CHUNK_PAGES, Chunk as ContentChunk, Contents, Piece},
     marked::Marked,
     run::RunId,
 };
@@ -337,7 +337,7 @@ impl Pages {
     }
 
     /// The contents at consecutive places, in as few pieces as they are in memory.
-    pub(crate) fn contents(&self, place: Place, count: u32) -> impl Iterator<Item = &[Content]> {
+    pub(crate) fn contents(&self, place: Place, count: u32) -> impl Iterator<Item = Piece<'_>> {
         self.contents.pieces(place, count)
     }
 

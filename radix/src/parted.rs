@@ -61,12 +61,7 @@ impl<T, const PARTS: usize> Parted<T, PARTS> {
         }
     }
 
-    pub(crate) fn remove(
-        &mut self,
-        hash: u64,
-        is_it: impl FnMut(&T) -> bool,
-        hash_of: impl Fn(&T) -> u64,
-    ) {
+    pub(crate) fn remove(&mut self, hash: u64, is_it: impl FnMut(&T) -> bool, hash_of: impl Fn(&T) -> u64) {
         let part = self.part_mut(hash);
         if let Ok(found) = part.find_entry(hash, is_it) {
             found.remove();

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::{BlockHash, contents::Content};
+use crate::{BlockHash, contents::Piece, fold::Keys};
 
 /// Hashes in a cache line.
 const LINE: usize = 64 / size_of::<BlockHash>();
@@ -16,11 +16,12 @@ pub(crate) struct Prompt<I: Iterator> {
     group: Option<I::Item>,
     followed: usize,
     source: I,
+    keys: &'static Keys,
 }
 
 impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
     pub(crate) fn new(source: I) -> Self {
-        Prompt { group: None, followed: 0, source }
+        Prompt { group: None, followed: 0, source, keys: Keys::get() }
     }
 
     /// The hashes that have been taken and not followed: at least one, unless the prompt ends.
@@ -42,12 +43,13 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
     }
 
     /// Follows contents as far as the prompt is equal. Returns how many blocks that is.
-    pub(crate) fn follow(&mut self, contents: &[Content]) -> usize {
+    pub(crate) fn follow(&mut self, piece: &Piece<'_>) -> usize {
+        let keys = self.keys;
         let mut done = 0;
-        while done < contents.len() {
+        while done < piece.len() {
             let rest = self.rest();
-            let here = rest.len().min(contents.len() - done);
-            let equal = equal_start(&rest[..here], &contents[done..done + here]);
+            let here = rest.len().min(piece.len() - done);
+            let equal = piece.equal_start(done, &rest[..here], keys);
             self.followed += equal;
             done += equal;
             if equal < here || here == 0 {
@@ -62,19 +64,4 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
 /// of one after the other as the walk finds out that it needs them.
 fn fetch(group: &[BlockHash]) {
     black_box(group.iter().step_by(LINE).take(LINES).fold(0, |all, hash| all ^ hash.0));
-}
-
-/// How many hashes are equal until the first that are not. Both slices have one length.
-///
-/// With one branch for a cache line instead of one for each hash the processor runs further ahead, and so fetches what
-/// comes next: 0.7 of the time for a long prompt. Only a value that the compiler knows nothing of keeps it from making
-/// eight branches of that one: 0.8 of the time.
-fn equal_start(prompt: &[BlockHash], contents: &[Content]) -> usize {
-    let differ = |(hash, content): (&BlockHash, &Content)| hash.0 ^ content.get().0;
-    let lines = prompt.chunks_exact(LINE).zip(contents.chunks_exact(LINE));
-    let same = |(hashes, contents): &(&[BlockHash], &[Content])| {
-        black_box(hashes.iter().zip(*contents).map(differ).fold(0, |a, b| a | b)) == 0
-    };
-    let start = lines.take_while(same).count() * LINE;
-    start + prompt[start..].iter().zip(&contents[start..]).take_while(|pair| differ(*pair) == 0).count()
 }

@@ -60,10 +60,10 @@ impl Skeleton {
     fn follow(&self, run: &Run, prompt: &mut Prompt<impl Iterator<Item: AsRef<[BlockHash]>>>) -> u32 {
         let mut depth = run.blocks.start;
         for (place, count) in run.places.within(run.blocks.clone()) {
-            for contents in self.contents.pieces(place, count) {
-                let equal = prompt.follow(contents);
+            for piece in self.contents.pieces(place, count) {
+                let equal = prompt.follow(&piece);
                 depth += equal as u32;
-                if equal < contents.len() {
+                if equal < piece.len() {
                     return depth;
                 }
             }

@@ -3,7 +3,6 @@
 use super::{Bound, Outcome, Tree, plain::Placing, settle::JOIN_AT_MOST};
 use crate::{
     Block, Blocks, Layer, RankSlot, Seed, SequenceHash, Stored,
-    contents::Content,
     pages::Place,
     parking::Parked,
     run::{Run, RunId},
@@ -169,12 +168,12 @@ impl Tree {
         let run = self.run(id);
         let mut count = 0;
         for (place, length) in run.places.within(depth..run.blocks.end) {
-            for contents in self.pages.contents(place, length) {
+            for piece in self.pages.contents(place, length) {
                 let rest = &blocks[count..];
-                let same = |(content, block): &(&Content, &Block)| content.get() == block.content;
-                let equal = contents.iter().zip(rest).take_while(same).count();
+                let equal =
+                    piece.iter().zip(rest).take_while(|(content, block)| *content == block.content).count();
                 count += equal;
-                if equal < contents.len() {
+                if equal < piece.len() {
                     return count;
                 }
             }
