@@ -13,14 +13,21 @@ use crate::{
 /// Pages a chunk. Chunks are never moved, so growing copies nothing.
 pub(crate) const CHUNK_PAGES: usize = if cfg!(kvtide_loom) { 4 } else { 64 };
 const CHUNK_BLOCKS: usize = CHUNK_PAGES * PAGE_BLOCKS;
+/// Chunks that share one piece of memory for their folds.
+const SHARING: usize = if cfg!(kvtide_loom) { 1 } else { 16 };
+const FOLDS: usize = SHARING * CHUNK_PAGES;
 
 /// One block's content, or a page's fold.
 #[derive(Debug)]
-struct Content(AtomicU64);
+pub(crate) struct Content(AtomicU64);
 
 impl Content {
+    fn new() -> Content {
+        Content(AtomicU64::new(0))
+    }
+
     // Relaxed: whatever orders the two sides is in the publication of a version and in its end (`sides.rs`).
-    fn get(&self) -> BlockHash {
+    pub(crate) fn get(&self) -> BlockHash {
         BlockHash(self.0.load(Ordering::Relaxed))
     }
 
@@ -29,30 +36,16 @@ impl Content {
     }
 }
 
-/// The contents of some pages, two cache lines each, and their folds.
+/// Of each page that is full its fold; of others whatever was there before.
 #[derive(Debug)]
-#[repr(C, align(64))]
+pub(crate) struct Folds([Content; FOLDS]);
+
+/// The contents of some pages, two cache lines each.
+#[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Chunk {
     blocks: [Content; CHUNK_BLOCKS],
-    /// Of each page that is full; of others whatever was there before.
-    folds: [Content; CHUNK_PAGES],
-}
-
-impl Chunk {
-    pub(crate) fn new() -> Arc<Chunk> {
-        let nothing = || Content(AtomicU64::new(0));
-        let (blocks, folds) = (std::array::from_fn(|_| nothing()), std::array::from_fn(|_| nothing()));
-        Arc::new(Chunk { blocks, folds })
-    }
-}
-
-/// Contents that follow each other in memory.
-pub(crate) struct Piece<'a> {
-    blocks: &'a [Content],
-    /// The folds of their pages, the first of which may have blocks in front of the piece, and the last behind it.
-    folds: &'a [Content],
-    /// Blocks of the first page in front of the piece.
-    in_front: usize,
+    folds: Arc<Folds>,
 }
 
 /// Where the chunks are. Each version has its own list, and all of them the same chunks.
@@ -60,6 +53,9 @@ pub(crate) struct Piece<'a> {
 pub(crate) struct Contents {
     /// None where all pages are free and the memory was given back.
     chunks: Vec<Option<Arc<Chunk>>>,
+    /// Those of [`SHARING`] chunks each. Apart from the contents, which most lookups need not read: so they stay in the
+    /// processor's cache.
+    folds: Vec<Option<Arc<Folds>>>,
 }
 
 impl Contents {
@@ -68,14 +64,25 @@ impl Contents {
         self.chunks.len()
     }
 
+    /// A new chunk to be put in a place.
+    pub(crate) fn new_chunk(&self, index: usize) -> Arc<Chunk> {
+        let shared = self.folds.get(index / SHARING).cloned().flatten();
+        let folds = shared.unwrap_or_else(|| Arc::new(Folds(std::array::from_fn(|_| Content::new()))));
+        Arc::new(Chunk { blocks: std::array::from_fn(|_| Content::new()), folds })
+    }
+
     /// Puts a chunk in its place, or takes it away.
     pub(crate) fn set_chunk(&mut self, index: usize, chunk: Option<Arc<Chunk>>) {
+        let sharing = index / SHARING;
         if index >= self.chunks.len() {
             self.chunks.resize(index + 1, None);
+            self.folds.resize(sharing + 1, None);
         }
+        let folds = chunk.as_ref().map(|chunk| Arc::clone(&chunk.folds));
         self.chunks[index] = chunk;
-        while let Some(None) = self.chunks.last() {
-            self.chunks.pop();
+        let others = self.chunks.iter().skip(sharing * SHARING).take(SHARING);
+        if folds.is_some() || others.flatten().next().is_none() {
+            self.folds[sharing] = folds;
         }
     }
 
@@ -85,28 +92,32 @@ impl Contents {
 
     /// The contents of the blocks that follow each other from a place on, up to the end of its chunk.
     #[expect(clippy::panic, reason = "no input can name a place; only a fault in the writer leads here")]
-    fn behind(&self, place: Place) -> Piece<'_> {
-        let Some(Some(chunk)) = self.chunks.get(place.0 as usize / CHUNK_BLOCKS) else {
-            panic!("{place:?} is in no chunk")
-        };
-        let start = place.0 as usize % CHUNK_BLOCKS;
-        Piece {
-            blocks: &chunk.blocks[start..],
-            folds: &chunk.folds[start / PAGE_BLOCKS..],
-            in_front: start % PAGE_BLOCKS,
+    fn behind(&self, place: Place) -> &[Content] {
+        match self.chunks.get(place.0 as usize / CHUNK_BLOCKS) {
+            Some(Some(chunk)) => &chunk.blocks[place.0 as usize % CHUNK_BLOCKS..],
+            Some(None) | None => panic!("{place:?} is in no chunk"),
+        }
+    }
+
+    /// The folds of the pages that follow each other from a page on, up to the end of their piece.
+    #[expect(clippy::panic, reason = "no input can name a place; only a fault in the writer leads here")]
+    fn folds(&self, page: u32) -> &[Content] {
+        match self.folds.get(page as usize / FOLDS) {
+            Some(Some(folds)) => &folds.0[page as usize % FOLDS..],
+            Some(None) | None => panic!("page {page} is in no chunk"),
         }
     }
 
     pub(crate) fn get(&self, place: Place) -> BlockHash {
-        self.behind(place).blocks[0].get()
+        self.behind(place)[0].get()
     }
 
     /// The contents at consecutive places, in as few pieces as they are in memory.
-    pub(crate) fn pieces(&self, place: Place, count: u32) -> impl Iterator<Item = Piece<'_>> {
+    pub(crate) fn pieces(&self, place: Place, count: u32) -> impl Iterator<Item = &[Content]> {
         let (mut at, mut left) = (place, count as usize);
         std::iter::from_fn(move || {
-            let mut piece = (left > 0).then(|| self.behind(at))?;
-            piece.blocks = &piece.blocks[..left.min(piece.blocks.len())];
+            let piece = (left > 0).then(|| self.behind(at))?;
+            let piece = &piece[..left.min(piece.len())];
             at = at.ahead(piece.len() as u32);
             left -= piece.len();
             Some(piece)
@@ -115,44 +126,43 @@ impl Contents {
 
     /// Writes the contents of blocks at consecutive places of one page, and with the last of the page its fold.
     pub(crate) fn write(&self, place: Place, blocks: &[Block]) {
-        let Piece { blocks: contents, folds, in_front } = self.behind(place);
-        for (content, block) in contents[..blocks.len()].iter().zip(blocks) {
+        for (content, block) in self.behind(place)[..blocks.len()].iter().zip(blocks) {
             content.set(block.content);
         }
-        if in_front + blocks.len() == PAGE_BLOCKS {
-            let page = self.behind(place.back(in_front as u32)).blocks;
-            folds[0].set(Keys::get().fold(&std::array::from_fn(|slot| page[slot].get())));
+        if usize::from(place.slot()) + blocks.len() == PAGE_BLOCKS {
+            let page = self.behind(Place::new(place.page(), 0));
+            let fold = Keys::get().fold(&std::array::from_fn(|slot| page[slot].get()));
+            self.folds(place.page())[0].set(fold);
         }
     }
-}
 
-impl Piece<'_> {
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// How many of the hashes are the contents of the blocks `from` on, until the first that is not. There must be as
-    /// many blocks.
-    pub(crate) fn equal_start(&self, from: usize, hashes: &[BlockHash], keys: &Keys) -> usize {
-        let place = self.in_front + from;
-        let to_page = (place.next_multiple_of(PAGE_BLOCKS) - place).min(hashes.len());
-        let mut equal = self.equal_one_by_one(from, &hashes[..to_page]);
+    /// How many of the hashes are the contents at consecutive places, until the first that is not. There must be blocks
+    /// at all of them.
+    pub(crate) fn equal_start(&self, place: Place, hashes: &[BlockHash], keys: &Keys) -> usize {
+        let slot = usize::from(place.slot());
+        let to_page = (slot.next_multiple_of(PAGE_BLOCKS) - slot).min(hashes.len());
+        let mut equal = self.equal_in_page(place, &hashes[..to_page]);
         if equal < to_page {
             return equal;
         }
-        let pages = hashes[equal..].as_chunks().0.iter().zip(&self.folds[place.div_ceil(PAGE_BLOCKS)..]);
-        equal += PAGE_BLOCKS * pages.take_while(|(page, fold)| keys.fold(page) == fold.get()).count();
+        let mut pages = hashes[equal..].as_chunks().0;
+        while !pages.is_empty() {
+            let folds = self.folds(place.ahead(equal as u32).page());
+            let (here, behind) = pages.split_at(pages.len().min(folds.len()));
+            let same =
+                here.iter().zip(folds).take_while(|&(page, fold)| keys.fold(page) == fold.get()).count();
+            equal += PAGE_BLOCKS * same;
+            pages = if same < here.len() { &[] } else { behind };
+        }
         let rest = (hashes.len() - equal).min(PAGE_BLOCKS);
-        equal + self.equal_one_by_one(from + equal, &hashes[equal..equal + rest])
+        equal + self.equal_in_page(place.ahead(equal as u32), &hashes[equal..equal + rest])
     }
 
-    fn equal_one_by_one(&self, from: usize, hashes: &[BlockHash]) -> usize {
-        let contents = &self.blocks[from..from + hashes.len()];
+    fn equal_in_page(&self, place: Place, hashes: &[BlockHash]) -> usize {
+        if hashes.is_empty() {
+            return 0;
+        }
+        let contents = self.behind(place);
         hashes.iter().zip(contents).take_while(|&(hash, content)| *hash == content.get()).count()
-    }
-
-    /// The contents, one by one.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = BlockHash> {
-        self.blocks.iter().map(Content::get)
     }
 }

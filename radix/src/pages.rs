@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Block, BlockHash, SequenceHash,
-    contents::{CHUNK_PAGES, Chunk as ContentChunk, Contents, Piece},
+    contents::{CHUNK_PAGES, Chunk as ContentChunk, Content, Contents},
     marked::Marked,
     run::RunId,
 };
@@ -191,7 +191,7 @@ impl Pages {
                 self.chunks.len() as u32 - 1
             }
         };
-        self.contents.set_chunk(index as usize, Some(ContentChunk::new()));
+        self.contents.set_chunk(index as usize, Some(self.contents.new_chunk(index as usize)));
         self.changed.insert(index);
         self.listed.push(index);
         self.free += CHUNK_PAGES;
@@ -337,7 +337,7 @@ impl Pages {
     }
 
     /// The contents at consecutive places, in as few pieces as they are in memory.
-    pub(crate) fn contents(&self, place: Place, count: u32) -> impl Iterator<Item = Piece<'_>> {
+    pub(crate) fn contents(&self, place: Place, count: u32) -> impl Iterator<Item = &[Content]> {
         self.contents.pieces(place, count)
     }
 

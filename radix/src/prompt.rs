@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::{BlockHash, contents::Piece, fold::Keys};
+use crate::{BlockHash, contents::Contents, fold::Keys, pages::Place};
 
 /// Hashes in a cache line.
 const LINE: usize = 64 / size_of::<BlockHash>();
@@ -42,16 +42,17 @@ impl<I: Iterator<Item: AsRef<[BlockHash]>>> Prompt<I> {
         self.rest().first().copied()
     }
 
-    /// Follows contents as far as the prompt is equal. Returns how many blocks that is.
-    pub(crate) fn follow(&mut self, piece: &Piece<'_>) -> usize {
+    /// Follows the contents of so many blocks at consecutive places as far as the prompt is equal. Returns how many that
+    /// is.
+    pub(crate) fn follow(&mut self, contents: &Contents, place: Place, count: u32) -> u32 {
         let keys = self.keys;
         let mut done = 0;
-        while done < piece.len() {
+        while done < count {
             let rest = self.rest();
-            let here = rest.len().min(piece.len() - done);
-            let equal = piece.equal_start(done, &rest[..here], keys);
+            let here = rest.len().min((count - done) as usize);
+            let equal = contents.equal_start(place.ahead(done), &rest[..here], keys);
             self.followed += equal;
-            done += equal;
+            done += equal as u32;
             if equal < here || here == 0 {
                 break;
             }

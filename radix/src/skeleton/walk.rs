@@ -60,12 +60,10 @@ impl Skeleton {
     fn follow(&self, run: &Run, prompt: &mut Prompt<impl Iterator<Item: AsRef<[BlockHash]>>>) -> u32 {
         let mut depth = run.blocks.start;
         for (place, count) in run.places.within(run.blocks.clone()) {
-            for piece in self.contents.pieces(place, count) {
-                let equal = prompt.follow(&piece);
-                depth += equal as u32;
-                if equal < piece.len() {
-                    return depth;
-                }
+            let equal = prompt.follow(&self.contents, place, count);
+            depth += equal;
+            if equal < count {
+                break;
             }
         }
         depth

@@ -169,9 +169,8 @@ impl Tree {
         let mut count = 0;
         for (place, length) in run.places.within(depth..run.blocks.end) {
             for piece in self.pages.contents(place, length) {
-                let rest = &blocks[count..];
-                let equal =
-                    piece.iter().zip(rest).take_while(|(content, block)| *content == block.content).count();
+                let pairs = piece.iter().zip(&blocks[count..]);
+                let equal = pairs.take_while(|(content, block)| content.get() == block.content).count();
                 count += equal;
                 if equal < piece.len() {
                     return count;
