@@ -84,6 +84,13 @@ impl Contents {
         if folds.is_some() || others.flatten().next().is_none() {
             self.folds[sharing] = folds;
         }
+        while let Some(None) = self.chunks.last() {
+            self.chunks.pop();
+        }
+        self.folds.truncate(self.chunks.len().div_ceil(SHARING));
+        if self.chunks.is_empty() {
+            *self = Contents::default();
+        }
     }
 
     pub(crate) fn chunk(&self, index: usize) -> Option<Arc<Chunk>> {

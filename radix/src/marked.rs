@@ -45,4 +45,4 @@ impl Marked {
 }
 
 /// Room for so many numbers is kept when they have gone.
-const KEPT: usize = 4096;
+const KEPT: usize = 1024;

@@ -9,7 +9,7 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, hash_table::Entry};
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::{
     RankSlot, SequenceHash,
@@ -40,12 +40,11 @@ impl Names {
         }
         let is_it = |&other: &Place| pages.own_name(other) == Some(name);
         let hash_of = |&other: &Place| hash_of(&self.hasher, other, pages);
-        match self.table.entry(self.hasher.hash_one(name), is_it, hash_of) {
-            Entry::Occupied(_) => return false,
-            Entry::Vacant(vacant) => vacant.insert(place),
-        };
-        pages.set_own_name(place, name);
-        true
+        let new = self.table.insert_if_new(self.hasher.hash_one(name), place, is_it, hash_of);
+        if new {
+            pages.set_own_name(place, name);
+        }
+        new
     }
 
     /// Forgets the own name of a block that leaves the tree.

@@ -255,6 +255,7 @@ impl Pages {
         }
         if self.used == 0 && self.limbo.is_empty() {
             (0..self.chunks.len() as u32).for_each(|index| self.drop_chunk(index));
+            *self = Pages { changed: std::mem::take(&mut self.changed), ..Pages::default() };
         }
     }
 

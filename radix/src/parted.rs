@@ -12,11 +12,12 @@ pub(crate) struct Parted<T, const PARTS: usize> {
     /// All entries while there are no parts, and none after that.
     whole: HashTable<T>,
     parts: Vec<HashTable<T>>,
+    len: usize,
 }
 
 impl<T, const PARTS: usize> Default for Parted<T, PARTS> {
     fn default() -> Self {
-        Parted { whole: HashTable::new(), parts: Vec::new() }
+        Parted { whole: HashTable::new(), parts: Vec::new(), len: 0 }
     }
 }
 
@@ -34,20 +35,28 @@ impl<T, const PARTS: usize> Parted<T, PARTS> {
         self.part(hash).find(hash, is_it)
     }
 
-    pub(crate) fn entry(
-        &mut self,
-        hash: u64,
-        is_it: impl FnMut(&T) -> bool,
-        hash_of: impl Fn(&T) -> u64,
-    ) -> Entry<'_, T> {
-        self.split(&hash_of);
-        self.part_mut(hash).entry(hash, is_it, hash_of)
-    }
-
     /// Puts in what is not in yet.
     pub(crate) fn insert(&mut self, hash: u64, value: T, hash_of: impl Fn(&T) -> u64) {
         self.split(&hash_of);
+        self.len += 1;
         self.part_mut(hash).insert_unique(hash, value, hash_of);
+    }
+
+    /// Puts a value in unless one that it is equal to is there. Whether it is in now.
+    pub(crate) fn insert_if_new(
+        &mut self,
+        hash: u64,
+        value: T,
+        is_it: impl FnMut(&T) -> bool,
+        hash_of: impl Fn(&T) -> u64,
+    ) -> bool {
+        self.split(&hash_of);
+        match self.part_mut(hash).entry(hash, is_it, hash_of) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(vacant) => vacant.insert(value),
+        };
+        self.len += 1;
+        true
     }
 
     fn split(&mut self, hash_of: impl Fn(&T) -> u64) {
@@ -63,15 +72,15 @@ impl<T, const PARTS: usize> Parted<T, PARTS> {
 
     pub(crate) fn remove(&mut self, hash: u64, is_it: impl FnMut(&T) -> bool, hash_of: impl Fn(&T) -> u64) {
         let part = self.part_mut(hash);
-        if let Ok(found) = part.find_entry(hash, is_it) {
-            found.remove();
-        }
+        let Ok(found) = part.find_entry(hash, is_it) else { return };
+        found.remove();
         // Memory is given back after much has gone.
         if part.capacity() > 8 * part.len().max(16) {
             part.shrink_to(2 * part.len(), hash_of);
-            if part.is_empty() && self.parts.iter().all(HashTable::is_empty) {
-                self.parts = Vec::new();
-            }
+        }
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Parted::default();
         }
     }
 }
