@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use crate::workload::Number;
 
 /// A cache with room for so many blocks.
-pub(crate) struct Cache {
+pub struct Cache {
     room: usize,
     /// When each block was last used.
     held: HashMap<Number, u64>,
@@ -17,19 +17,23 @@ pub(crate) struct Cache {
 }
 
 /// What serving a prompt did to a cache.
-pub(crate) struct Served {
+pub struct Served {
     /// Stretches of the prompt that were not held.
-    pub(crate) lacking: Vec<Range<usize>>,
+    pub lacking: Vec<Range<usize>>,
     /// What has gone for them.
-    pub(crate) evicted: Vec<Number>,
+    pub evicted: Vec<Number>,
 }
 
 impl Cache {
-    pub(crate) fn new(room: usize) -> Cache {
+    /// A cache that holds nothing.
+    #[must_use]
+    pub fn new(room: usize) -> Cache {
         Cache { room, held: HashMap::new(), uses: VecDeque::new(), clock: 0 }
     }
 
-    pub(crate) fn room(&self) -> usize {
+    /// For how many blocks it has room.
+    #[must_use]
+    pub fn room(&self) -> usize {
         self.room
     }
 
@@ -59,7 +63,7 @@ impl Cache {
     }
 
     /// Uses the blocks of a prompt, which fits.
-    pub(crate) fn serve(&mut self, prompt: &[Number]) -> Served {
+    pub fn serve(&mut self, prompt: &[Number]) -> Served {
         let mut lacking: Vec<Range<usize>> = Vec::new();
         for (index, &number) in prompt.iter().enumerate() {
             match lacking.last_mut() {

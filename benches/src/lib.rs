@@ -18,6 +18,7 @@ mod rounds;
 mod trace;
 mod workload;
 
+pub use cache::{Cache, Served};
 pub use conversations::Conversations;
 pub use fleet::{Fleet, Shape};
 pub use kind::Kind;

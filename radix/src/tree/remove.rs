@@ -15,6 +15,24 @@ struct Pending {
     named: Vec<(SequenceHash, Place)>,
 }
 
+/// In which order blocks are removed.
+#[derive(Clone, Copy)]
+enum Towards {
+    /// The end of a prompt first, as engines evict.
+    Start,
+    /// A whole node, parent first (SGLang).
+    End,
+}
+
+impl Towards {
+    fn step(self, place: Place, steps: u32) -> Place {
+        match self {
+            Towards::Start => place.back(steps),
+            Towards::End => place.ahead(steps),
+        }
+    }
+}
+
 impl Pending {
     /// Takes the block in if it is held, not in yet, and beside the others.
     fn extend(&mut self, run: RunId, depth: u32) -> bool {
@@ -52,8 +70,8 @@ impl Tree {
         self.flush(rank, removed.layer, pending);
     }
 
-    /// Takes plain blocks away that stand beside those pending and are named in the order in which they stand: towards
-    /// the start of the prompt, as engines evict, or away from it. Returns how many names are done with.
+    /// Takes plain blocks away that stand beside those pending and are named in the order in which they stand, a page at
+    /// a time. Returns how many names are done with.
     fn remove_beside(&mut self, rank: RankSlot, pending: &mut Pending, names: &[SequenceHash]) -> usize {
         let entry = self.ranks.get_mut(rank);
         if entry.unusual > 0 || !entry.parking.is_empty() {
@@ -63,36 +81,34 @@ impl Tree {
         let Pending { run, depths, held, named } = pending;
         let run = self.front.run(*run);
         let mut done = 0;
-        while held.start < depths.start {
-            let place = run.place(depths.start - 1);
-            let count =
-                self.pages.names_back(place, &names[done..]).min((depths.start - held.start) as usize);
-            if remembers {
-                named.extend(
-                    names[done..done + count].iter().zip(0..).map(|(&name, i)| (name, place.back(i))),
-                );
+        for towards in [Towards::Start, Towards::End] {
+            loop {
+                let rest = &names[done..];
+                let (place, count) = match towards {
+                    Towards::Start if held.start < depths.start => {
+                        let place = run.place(depths.start - 1);
+                        (place, self.pages.names_back(place, rest).min((depths.start - held.start) as usize))
+                    }
+                    Towards::End if depths.end < held.end => {
+                        let place = run.place(depths.end);
+                        (place, self.pages.names_ahead(place, rest).min((held.end - depths.end) as usize))
+                    }
+                    Towards::Start | Towards::End => break,
+                };
+                if count == 0 {
+                    break;
+                }
+                let mut places = (0..count as u32).map(|step| towards.step(place, step));
+                if remembers {
+                    named.extend(rest.iter().copied().zip(places.clone()));
+                }
+                match towards {
+                    Towards::Start => depths.start -= count as u32,
+                    Towards::End => depths.end += count as u32,
+                }
+                entry.last_removed = places.next_back().unwrap_or(place);
+                done += count;
             }
-            depths.start -= count as u32;
-            done += count;
-            if count == 0 {
-                break;
-            }
-            entry.last_removed = place.back(count as u32 - 1);
-        }
-        while depths.end < held.end {
-            let place = run.place(depths.end);
-            let count = self.pages.names_ahead(place, &names[done..]).min((held.end - depths.end) as usize);
-            if remembers {
-                named.extend(
-                    names[done..done + count].iter().zip(0..).map(|(&name, i)| (name, place.ahead(i))),
-                );
-            }
-            depths.end += count as u32;
-            done += count;
-            if count == 0 {
-                break;
-            }
-            entry.last_removed = place.ahead(count as u32 - 1);
         }
         done
     }

@@ -87,7 +87,7 @@ fn a_view_shows_its_version_for_as_long_as_it_is_kept() {
     let mut answer = Overlap::default();
     let one = |number: u64| stored(Layer::GPU, None, blocks([number]));
     scene.writer.update(|update| {
-        (1..=PROMPTS).for_each(|number| assert_eq!(update.apply(slot, &one(number)).stored, 1))
+        (1..=PROMPTS).for_each(|number| assert_eq!(update.apply(slot, &one(number)).stored, 1));
     });
     let mut present: BTreeSet<u64> = (1..=PROMPTS).collect();
     // Numbers that jump about without chance.

@@ -1,7 +1,7 @@
 //! How the tree grows: lookups, speed and bytes from 100,000 held blocks to 100 million.
 //!
 //! Nothing is evicted. Prompts are made from their numbers and not kept. At each step lookups ask for random earlier
-//! prompts, whose hashes have just been made: they are warm, the tree is as cold as its size makes it.
+//! prompts, whose hashes come from memory.
 
 mod prompts;
 
@@ -10,6 +10,7 @@ use std::{
     error::Error,
     fs,
     hint::black_box,
+    ops::Range,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use kvtide_radix::{
     Block, BlockHash, Blocks, Event, Layer, Overlap, RankSettings, RankSlot, Reader, Stored, Writer,
 };
 use prompts::{Prompt, RANKS};
-use rand::{RngExt, SeedableRng, rngs::StdRng};
+use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::Serialize;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -75,7 +76,7 @@ struct Growth {
 fn main() -> Result<(), Box<dyn Error>> {
     let settings = Settings::parse();
     if !settings.json {
-        println!("{RANKS} ranks; hashes are warm; a lookup contains a reading of the clock, {} ns", clock());
+        println!("{RANKS} ranks; hashes are cold; a lookup contains a reading of the clock, {} ns", clock());
         println!("     held  prompts     runs  lookup p50     p99   p99.9 ns  Mblocks/s  B/block     RSS MB");
     }
     let mut growth = Growth::new();
@@ -134,23 +135,8 @@ impl Growth {
     }
 
     fn measure(&mut self, lookups: u32) -> Result<Step, Box<dyn Error>> {
-        let mut random = StdRng::seed_from_u64(SEED);
         let live_bytes = live_bytes().saturating_sub(self.bytes_before);
-        let mut answer = Overlap::default();
-        let mut hashes: Vec<BlockHash> = Vec::new();
-        let mut nanoseconds = Vec::with_capacity(lookups as usize);
-        for _ in 0..lookups {
-            let prompt = Prompt::new(random.random_range(0..self.prompts));
-            hashes.clear();
-            hashes.extend(prompt.blocks(0..prompt.len()).map(|block| block.content));
-            let start = Instant::now();
-            self.reader.view().overlap([black_box(&hashes)], &mut answer);
-            nanoseconds.push(start.elapsed().as_nanos() as u64);
-            let reach = answer.reach(self.slots[prompt.rank()]).gpu() as usize;
-            if reach != prompt.len() {
-                return Err(format!("a rank reaches {reach} blocks, expected {}", prompt.len()).into());
-            }
-        }
+        let nanoseconds = self.ask(lookups)?;
         let size = self.reader.view().size();
         let seconds = std::mem::take(&mut self.applying).as_secs_f64();
         let blocks = std::mem::take(&mut self.blocks);
@@ -163,6 +149,33 @@ impl Growth {
             bytes_per_held_block: live_bytes as f64 / size.held_blocks as f64,
             rss_bytes: resident_bytes()?,
         })
+    }
+
+    /// Asks for so many of the prompts, and compares the reach of the rank that served each. Their hashes are cold: all are
+    /// made beforehand, and lie in another order than they are asked for.
+    fn ask(&self, lookups: u32) -> Result<Vec<u64>, Box<dyn Error>> {
+        let mut random = StdRng::seed_from_u64(SEED);
+        let mut hashes: Vec<BlockHash> = Vec::new();
+        let mut asked: Vec<(Prompt, Range<usize>)> = Vec::new();
+        for _ in 0..lookups {
+            let prompt = Prompt::new(random.random_range(0..self.prompts));
+            let start = hashes.len();
+            hashes.extend(prompt.blocks(0..prompt.len()).map(|block| block.content));
+            asked.push((prompt, start..hashes.len()));
+        }
+        asked.shuffle(&mut random);
+        let mut answer = Overlap::default();
+        let mut nanoseconds = Vec::with_capacity(asked.len());
+        for (prompt, range) in asked {
+            let start = Instant::now();
+            self.reader.view().overlap([black_box(&hashes[range])], &mut answer);
+            nanoseconds.push(start.elapsed().as_nanos() as u64);
+            let reach = answer.reach(self.slots[prompt.rank()]).gpu() as usize;
+            if reach != prompt.len() {
+                return Err(format!("a rank reaches {reach} blocks, expected {}", prompt.len()).into());
+            }
+        }
+        Ok(nanoseconds)
     }
 }
 

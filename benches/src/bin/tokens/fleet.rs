@@ -1,8 +1,8 @@
 //! Ranks that serve the requests of a trace, each with a cache that evicts, and what they announce.
 
-use std::collections::{HashMap, VecDeque};
+use std::iter;
 
-use kvtide_benches::Request;
+use kvtide_benches::{Cache, Number, Request};
 use kvtide_events::{Hashing, PromptHasher};
 use kvtide_radix::{Block, BlockHash, Blocks, Event, Layer, Removed, Seed, SequenceHash, Stored};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -21,7 +21,7 @@ pub(crate) struct Served {
 /// What is announced for each of the requests, every one served by a random rank.
 pub(crate) fn serve(requests: &[Request], hashing: Hashing) -> Vec<Served> {
     let mut random = StdRng::seed_from_u64(SEED);
-    let mut caches: Vec<Cache> = (0..RANKS).map(|_| Cache::default()).collect();
+    let mut caches: Vec<Cache> = (0..RANKS).map(|_| Cache::new(ROOM / RANKS)).collect();
     let mut tokens = Vec::new();
     let mut prompt = PromptHasher::new(hashing, Seed::PLAIN);
     let serve = |request: &Request| {
@@ -29,47 +29,24 @@ pub(crate) fn serve(requests: &[Request], hashing: Hashing) -> Vec<Served> {
         prompt.truncate(0);
         prompt.extend(&tokens, &[]);
         let rank = random.random_range(0..RANKS);
-        Served { rank, events: caches[rank].serve(prompt.hashes()) }
+        Served { rank, events: announce(&mut caches[rank], prompt.hashes()) }
     };
     requests.iter().map(serve).collect()
 }
 
-/// A rank's cache: evicts what has not been used for longest, and of a prompt its end first.
-#[derive(Default)]
-struct Cache {
-    /// When each block was last used.
-    held: HashMap<BlockHash, u64>,
-    /// Uses in order; one that is not a block's last is passed over.
-    uses: VecDeque<(BlockHash, u64)>,
-    clock: u64,
-}
-
-impl Cache {
-    fn serve(&mut self, prompt: &[BlockHash]) -> Vec<Event> {
-        let room = ROOM / RANKS;
-        let prompt = &prompt[..prompt.len().min(room)];
-        let held = prompt.iter().take_while(|hash| self.held.contains_key(hash)).count();
-        // Backwards, so that no block is evicted before those behind it.
-        for &hash in prompt.iter().rev() {
-            self.clock += 1;
-            self.held.insert(hash, self.clock);
-            self.uses.push_back((hash, self.clock));
-        }
-        let mut evicted = Vec::new();
-        while self.held.len() > room {
-            let Some((hash, when)) = self.uses.pop_front() else { break };
-            if self.held.get(&hash) == Some(&when) {
-                self.held.remove(&hash);
-                evicted.push(name(hash));
-            }
-        }
-        let lacking = prompt[held..].iter().map(|&content| Block { name: name(content), content });
-        let blocks = Blocks::Hashed(lacking.collect());
-        let parent = held.checked_sub(1).map(|last| name(prompt[last]));
-        let removed = Event::Removed(Removed { layer: Layer::GPU, names: evicted });
-        let stored = Event::Stored(Stored { layer: Layer::GPU, parent, blocks });
-        [removed, stored].into_iter().filter(|event| !is_empty(event)).collect()
-    }
+/// What a rank announces of a prompt that it serves: what has gone, and what is new.
+fn announce(cache: &mut Cache, prompt: &[BlockHash]) -> Vec<Event> {
+    let prompt = &prompt[..prompt.len().min(cache.room())];
+    let numbers: Vec<Number> = prompt.iter().map(|hash| hash.0).collect();
+    let served = cache.serve(&numbers);
+    let names = served.evicted.into_iter().map(|number| name(BlockHash(number))).collect();
+    let removed = Event::Removed(Removed { layer: Layer::GPU, names });
+    let stored = served.lacking.into_iter().map(|part| {
+        let parent = part.start.checked_sub(1).map(|last| name(prompt[last]));
+        let blocks = prompt[part].iter().map(|&content| Block { name: name(content), content });
+        Event::Stored(Stored { layer: Layer::GPU, parent, blocks: Blocks::Hashed(blocks.collect()) })
+    });
+    iter::once(removed).chain(stored).filter(|event| !is_empty(event)).collect()
 }
 
 fn is_empty(event: &Event) -> bool {
