@@ -1,6 +1,6 @@
 //! The answer to a prompt: every rank's reach, ranks with the same reach together.
 
-use crate::{RankSlot, Reach, rank_set::RankSet, run::RunId};
+use crate::{RankSlot, Reach, rank_set::RankSet, run::RunId, skeleton::Held};
 
 /// The answer to one prompt, and the memory to find it, both to be used again for the next.
 #[derive(Debug, Default)]
@@ -14,6 +14,9 @@ pub struct Overlap {
     /// Ranks that hold everything so far on the GPU, and those that just fell out.
     pub(crate) active: RankSet,
     pub(crate) dropped: RankSet,
+    /// Ranks whose reach has to be worked out from intervals, and those of one of them.
+    pub(crate) layered: RankSet,
+    pub(crate) held: Held,
     /// The runs on the way, each with the depth up to which the prompt follows it.
     pub(crate) visited: Vec<(RunId, u32)>,
 }
@@ -98,17 +101,15 @@ impl Overlap {
 
     /// Takes ranks out, whose reach has to be worked out anew.
     pub(crate) fn take_out(&mut self, ranks: &RankSet) {
-        let groups = std::mem::take(&mut self.groups);
         let (mut start, mut kept) = (0, 0);
-        for Group { end, reach } in groups {
-            for index in start..end {
+        for group in &mut self.groups {
+            for index in start..group.end {
                 let slot = self.slots[index];
                 self.slots[kept] = slot;
                 kept += usize::from(!ranks.contains(RankSlot(slot.into())));
             }
-            self.count = kept;
-            self.end_group(reach);
-            start = end;
+            start = std::mem::replace(&mut group.end, kept);
         }
+        self.count = kept;
     }
 }

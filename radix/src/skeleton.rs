@@ -20,6 +20,7 @@ use crate::{
     run::{Key, Run, RunId},
     sync::Arc,
 };
+pub(crate) use layers::Held;
 pub(crate) use roster::Member;
 use roster::Roster;
 
