@@ -28,7 +28,8 @@ struct Group {
 }
 
 impl Overlap {
-    /// The reach of a rank in this answer.
+    /// The reach of a rank in this answer. It is looked for among all: for many ranks, go through
+    /// [`Overlap::reaches`] once.
     #[must_use]
     pub fn reach(&self, rank: RankSlot) -> Reach {
         self.reaches().find(|&(slot, _)| slot == rank).map_or(Reach::NONE, |(_, reach)| reach)

@@ -164,14 +164,14 @@ impl RankSet {
     pub(crate) fn write(&self, room: &mut [u16]) -> usize {
         let mut count = 0;
         for (index, &word) in (self.start()..).zip(&self.words) {
-            if word == 0 {
-                continue;
-            }
-            for (base, byte) in ((index * BITS) as u16..).step_by(BYTE_BITS).zip(word.to_le_bytes()) {
-                let (places, present) = BYTES[usize::from(byte)];
+            let (mut base, mut rest) = ((index * BITS) as u16, word);
+            while rest != 0 {
+                let (places, present) = BYTES[usize::from(rest as u8)];
                 let here = &mut room[count..count + BYTE_BITS];
                 here.iter_mut().zip(places).for_each(|(slot, place)| *slot = base.wrapping_add(place));
                 count += usize::from(present);
+                rest >>= BYTE_BITS;
+                base = base.wrapping_add(BYTE_BITS as u16);
             }
         }
         count

@@ -23,7 +23,7 @@ const LOOKS_AT_BEST: usize = if cfg!(kvtide_loom) { 1 } else { 300 };
 const RESERVE_FROM: usize = 16_384;
 /// A side in reserve may lack so many runs: copying them takes about 0.1 ms.
 const LAG: usize = 1024;
-/// Runs that each version copies to a side which lacks more, beside those that it has changed.
+/// Runs that each version copies to a side which lacks more, beside as many as it has changed.
 const CATCH_UP: usize = 64;
 /// A side that was not needed for so many versions goes.
 const IDLE: u32 = 4096;
@@ -34,6 +34,8 @@ pub(crate) struct Sides {
     /// What the slot holds: the version that readers get.
     latest: Arc<Skeleton>,
     others: Vec<Side>,
+    /// Runs that the latest version has changed.
+    changed: usize,
     /// Empty, with the memory of earlier ones.
     spare: Changes,
 }
@@ -59,13 +61,20 @@ impl Sides {
     pub(crate) fn new(first: Skeleton) -> (Sides, Arc<Slot<Skeleton>>) {
         let latest = Arc::new(first);
         let slot = Arc::new(Slot::new(Arc::clone(&latest)));
-        let sides = Sides { slot: Arc::clone(&slot), latest, others: Vec::new(), spare: Changes::default() };
+        let sides = Sides {
+            slot: Arc::clone(&slot),
+            latest,
+            others: Vec::new(),
+            changed: 0,
+            spare: Changes::default(),
+        };
         (sides, slot)
     }
 
     /// Shows a side to readers (V1).
     pub(crate) fn publish(&mut self, mut side: Skeleton) {
         let changed = std::mem::replace(&mut side.changed, std::mem::take(&mut self.spare));
+        self.changed = changed.runs();
         for other in &mut self.others {
             other.stale.add(&changed);
             other.idle = other.idle.saturating_add(1);
@@ -117,7 +126,7 @@ impl Sides {
     /// Brings sides nearer to the latest version that nobody needs now, adds one where there should be, and lets one
     /// go that has not been needed for long.
     fn keep_reserve(&mut self) {
-        let Sides { latest, others, .. } = self;
+        let Sides { latest, others, changed, .. } = self;
         if others.is_empty() && latest.totals.runs >= RESERVE_FROM {
             let skeleton = Arc::new(Skeleton::new(latest.block_size));
             others.push(Side { skeleton, stale: latest.everything(), idle: 0 });
@@ -132,7 +141,7 @@ impl Sides {
                 return !skeleton.dismantle(stale, CATCH_UP);
             }
             if stale.runs() > LAG {
-                skeleton.catch_up(latest, stale, CATCH_UP);
+                skeleton.catch_up(latest, stale, *changed + CATCH_UP);
             }
             true
         });
