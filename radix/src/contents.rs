@@ -38,7 +38,7 @@ impl Content {
     }
 }
 
-/// Of each page that is full its fold; of others whatever was there before.
+/// Of each page that is full its fold (L2); of others whatever was there before.
 #[derive(Debug)]
 pub(crate) struct Folds([Content; FOLDS]);
 
@@ -133,7 +133,7 @@ impl Contents {
         })
     }
 
-    /// Writes the contents of blocks at consecutive places of one page, and with the last of the page its fold.
+    /// Writes the contents of blocks at consecutive places of one page, and with the last of the page its fold (L2).
     pub(crate) fn write(&self, place: Place, blocks: &[Block]) {
         for (content, block) in self.behind(place)[..blocks.len()].iter().zip(blocks) {
             content.set(block.content);

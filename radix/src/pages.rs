@@ -8,7 +8,7 @@
 //! follows a run walks through memory page by page.
 //!
 //! Invariant L1: a place whose block has left the tree with some version is in limbo, and not given out again, while
-//! anyone may read an older one.
+//! anyone may read an older one (docs/CONCURRENCY.md).
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Blocks a page.
-pub(crate) const PAGE_BLOCKS: usize = 16;
+pub(crate) const PAGE_BLOCKS: usize = if cfg!(kvtide_loom) { 4 } else { 16 };
 /// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Place(pub(crate) u32);

@@ -180,20 +180,21 @@ fn a_run_is_cut_short_and_goes_on_otherwise() {
     model(&[OLD, NEW], versions, &[Habit::Sleeps]);
 }
 
-/// A page that nobody holds anything of is given out again only when no version shows it.
+/// A page that nobody holds anything of is given out again only when no version shows it, and with another fold.
 #[test]
 fn a_page_is_used_again() {
-    const OLD: Prompt = &[1, 2];
-    const NEW: Prompt = &[3, 4];
+    // Pages have four blocks here, so that these are compared by their folds.
+    const OLD: Prompt = &[1, 2, 3, 4];
+    const NEW: Prompt = &[1, 6, 7, 8];
     // Without it the memory of the page would go, and not be used again.
     const KEPT: Prompt = &[9];
     let versions = || {
         let first = [Join(0), Join(1), Store(1, KEPT, 0), Store(0, OLD, 0)];
         vec![
-            version(&first, &[&[(0, 2)], &[], &[(1, 1)]]),
+            version(&first, &[&[(0, 4)], &[(0, 1)], &[(1, 1)]]),
             version(&[Remove(0, OLD)], &[&[], &[], &[(1, 1)]]),
-            version(&[Store(0, NEW, 0)], &[&[], &[(0, 2)], &[(1, 1)]]),
-            version(&[Remove(0, NEW), Store(0, OLD, 0)], &[&[(0, 2)], &[], &[(1, 1)]]),
+            version(&[Store(0, NEW, 0)], &[&[(0, 1)], &[(0, 4)], &[(1, 1)]]),
+            version(&[Remove(0, NEW), Store(0, OLD, 0)], &[&[(0, 4)], &[(0, 1)], &[(1, 1)]]),
         ]
     };
     model(&[OLD, NEW, KEPT], versions, &[Habit::Asks]);
