@@ -142,7 +142,7 @@ pub struct RankState {
     pub rank: Rank,
     /// How far its stream is applied, and how to read its numbers.
     pub watermark: Watermark,
-    /// Blocks of full attention that it holds, by [`Tier::ALL`].
+    /// Blocks of full attention that it holds, by [`Tier::ALL`](crate::Tier::ALL).
     pub held_blocks: [u64; 4],
     /// Blocks that wait for a parent or a name.
     pub parked_blocks: usize,
