@@ -2,6 +2,9 @@
 
 use crate::{RankSlot, Reach, rank_set::RankSet, run::RunId, skeleton::Held};
 
+/// Groups, and runs on the way, for which there is room from the start.
+const ROOM: usize = 64;
+
 /// The answer to one prompt, and the memory to find it, both to be used again for the next.
 #[derive(Debug, Default)]
 pub struct Overlap {
@@ -62,6 +65,9 @@ impl Overlap {
         self.groups.clear();
         self.active.clear();
         self.visited.clear();
+        // Once, and the prompts to come rarely need more.
+        self.groups.reserve(ROOM);
+        self.visited.reserve(ROOM);
     }
 
     /// Notes the reach of one rank.
