@@ -56,6 +56,20 @@ impl Coverage {
         start..start + behind.iter().take_while(|span| (span.rank, span.layer) == (rank, layer)).count()
     }
 
+    /// The spans of a rank in a layer that are neither in front of something nor behind it, as a range of indices.
+    fn between(
+        &self,
+        rank: RankSlot,
+        layer: Layer,
+        in_front: impl Fn(&Span) -> bool,
+        behind: impl Fn(&Span) -> bool,
+    ) -> Range<usize> {
+        let of = self.of(rank, layer);
+        let first = of.start + self.spans[of.clone()].iter().take_while(|span| in_front(span)).count();
+        let last = of.end - self.spans[first..of.end].iter().rev().take_while(|span| behind(span)).count();
+        first..last
+    }
+
     /// All spans of a rank.
     pub(crate) fn of_rank(&self, rank: RankSlot) -> &[Span] {
         let start = self.spans.partition_point(|span| span.rank < rank);
@@ -167,21 +181,17 @@ impl Coverage {
         if layer == Layer::GPU && self.full.contains(rank) {
             return 0;
         }
-        let of = self.of(rank, layer);
         // The spans that `blocks` touches or overlaps become one with it (C1).
-        let first =
-            of.start + self.spans[of.clone()].iter().take_while(|span| span.to < blocks.start).count();
-        let last =
-            of.end - self.spans[first..of.end].iter().rev().take_while(|s| s.from > blocks.end).count();
-        let joined = &self.spans[first..last];
+        let place = self.between(rank, layer, |span| span.to < blocks.start, |span| span.from > blocks.end);
+        let joined = &self.spans[place.clone()];
         let from = joined.first().map_or(blocks.start, |span| span.from.min(blocks.start));
         let to = joined.last().map_or(blocks.end, |span| span.to.max(blocks.end));
         let before: u32 = joined.iter().map(|span| span.to - span.from).sum();
         if layer == Layer::GPU && (from..to) == *run {
             self.full.insert(rank);
-            self.replace(first..last, None, None);
+            self.replace(place, None, None);
         } else {
-            self.replace(first..last, Some(Span { rank, layer, from, to }), None);
+            self.replace(place, Some(Span { rank, layer, from, to }), None);
         }
         to - from - before
     }
@@ -200,17 +210,13 @@ impl Coverage {
             self.replace(at..at, head, tail);
             return blocks.end - blocks.start;
         }
-        let of = self.of(rank, layer);
-        let first =
-            of.start + self.spans[of.clone()].iter().take_while(|span| span.to <= blocks.start).count();
-        let last =
-            of.end - self.spans[first..of.end].iter().rev().take_while(|s| s.from >= blocks.end).count();
-        let cut = &self.spans[first..last];
+        let place = self.between(rank, layer, |span| span.to <= blocks.start, |span| span.from >= blocks.end);
+        let cut = &self.spans[place.clone()];
         let held = |span: &Span| span.to.min(blocks.end) - span.from.max(blocks.start);
         let removed = cut.iter().map(held).sum();
         let head = cut.first().and_then(|span| span.without(&blocks).0);
         let tail = cut.last().and_then(|span| span.without(&blocks).1);
-        self.replace(first..last, head, tail);
+        self.replace(place, head, tail);
         removed
     }
 

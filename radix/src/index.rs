@@ -35,7 +35,7 @@ pub struct RanksFull {
 #[must_use]
 pub fn index(block_size: u32, limits: Limits) -> (Writer, Reader) {
     let (sides, slot) = Sides::new(Skeleton::new(block_size));
-    (Writer { tree: Tree::new(block_size, limits), sides, ready: true, limits }, Reader { slot })
+    (Writer { tree: Tree::new(block_size, limits), sides, ready: true }, Reader { slot })
 }
 
 /// Changes an index. There is one.
@@ -44,7 +44,6 @@ pub struct Writer {
     sides: Sides,
     /// Whether the tree has a side that it may change.
     ready: bool,
-    limits: Limits,
 }
 
 /// Asks an index, and never waits for the writer. There can be any number.
@@ -63,7 +62,7 @@ impl Writer {
             self.tree.begin(self.sides.take());
         }
         self.tree.reclaim(self.sides.oldest());
-        let result = change(&mut Update { tree: &mut self.tree, limits: self.limits });
+        let result = change(&mut Update { tree: &mut self.tree });
         self.sides.publish(self.tree.finish());
         // Where nobody reads the side that was the latest, there is nothing to wait for.
         let next = self.sides.try_take();
@@ -79,7 +78,6 @@ impl Writer {
 /// Changes that become one version.
 pub struct Update<'a> {
     tree: &'a mut Tree,
-    limits: Limits,
 }
 
 impl Update<'_> {
@@ -88,8 +86,7 @@ impl Update<'_> {
     /// # Errors
     /// [`RanksFull`] where the limit is reached.
     pub fn join(&mut self, rank: Rank, settings: RankSettings) -> Result<RankSlot, RanksFull> {
-        let limit = self.limits.ranks;
-        self.tree.join(rank, settings, limit).ok_or(RanksFull { limit })
+        self.tree.join(rank, settings)
     }
 
     /// Applies one event of a rank, in the order in which the rank published them.

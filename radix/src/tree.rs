@@ -15,7 +15,8 @@ mod store;
 use std::ops::Range;
 
 use crate::{
-    BlockHash, Event, Layer, Limits, Rank, RankSettings, RankSlot, SequenceHash, Watermark, Window,
+    BlockHash, Event, Layer, Limits, Rank, RankSettings, RankSlot, RanksFull, SequenceHash, Watermark,
+    Window,
     chain::Chains,
     holds::Holds,
     marked::Marked,
@@ -114,16 +115,18 @@ impl Tree {
         std::mem::take(&mut self.front)
     }
 
-    /// The slot of a rank, which joins if it is new; none if there are `limit` already.
-    pub(crate) fn join(&mut self, rank: Rank, settings: RankSettings, limit: usize) -> Option<RankSlot> {
+    /// The slot of a rank, which joins if it is new.
+    pub(crate) fn join(&mut self, rank: Rank, settings: RankSettings) -> Result<RankSlot, RanksFull> {
         if let Some(slot) = self.ranks.find(rank) {
-            return Some(slot);
+            return Ok(slot);
         }
-        let slot = if self.ranks.len() >= limit { None } else { self.ranks.join(rank, settings) };
-        if let Some(slot) = slot {
-            self.changed.insert(slot.0);
+        let limit = self.limits.ranks.min(RankSlot::LIMIT);
+        if self.ranks.len() >= limit {
+            return Err(RanksFull { limit });
         }
-        slot
+        let slot = self.ranks.join(rank, settings);
+        self.changed.insert(slot.0);
+        Ok(slot)
     }
 
     pub(crate) fn leave(&mut self, rank: RankSlot) {

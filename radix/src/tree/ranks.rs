@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    Group, Layer, Rank, RankSettings, RankSlot, RankState, Tier, Watermark, pages::Place, parking::Parking,
-    recent::Recent, skeleton::Member,
+    Group, Layer, Rank, RankSettings, RankSlot, RankState, Tier, Watermark, numbers::Numbers, pages::Place,
+    parking::Parking, recent::Recent, skeleton::Member,
 };
 
 /// One rank.
@@ -34,7 +34,7 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Ranks {
     entries: Vec<Option<Entry>>,
-    free: Vec<RankSlot>,
+    numbers: Numbers,
     by_rank: BTreeMap<Rank, RankSlot>,
     /// Ranks with windows.
     pub(crate) windowed: usize,
@@ -83,8 +83,8 @@ impl Ranks {
         Some(Member { state, settings: Arc::clone(&entry.settings) })
     }
 
-    /// Gives a new rank a slot; none where all are taken.
-    pub(crate) fn join(&mut self, rank: Rank, settings: RankSettings) -> Option<RankSlot> {
+    /// Gives a new rank a slot.
+    pub(crate) fn join(&mut self, rank: Rank, settings: RankSettings) -> RankSlot {
         let entry = Entry {
             rank,
             watermark: Watermark::default(),
@@ -96,19 +96,14 @@ impl Ranks {
             parking: Parking::default(),
             settings: Arc::new(settings),
         };
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if self.entries.len() == RankSlot::LIMIT => return None,
-            None => {
-                let slot = RankSlot(self.entries.len() as u32);
-                self.entries.push(None);
-                slot
-            }
-        };
+        let slot = RankSlot(self.numbers.give());
+        if slot.index() >= self.entries.len() {
+            self.entries.resize_with(slot.index() + 1, || None);
+        }
         self.windowed += usize::from(entry.is_windowed());
         self.entries[slot.index()] = Some(entry);
         self.by_rank.insert(rank, slot);
-        Some(slot)
+        slot
     }
 
     /// Frees the slot of a rank that holds nothing any more.
@@ -116,7 +111,7 @@ impl Ranks {
         if let Some(entry) = self.entries.get_mut(slot.index()).and_then(Option::take) {
             self.windowed -= usize::from(entry.is_windowed());
             self.by_rank.remove(&entry.rank);
-            self.free.push(slot);
+            self.numbers.take_back(slot.0);
         }
     }
 

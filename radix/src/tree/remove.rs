@@ -181,8 +181,8 @@ impl Tree {
         let entry = self.ranks.get_mut(rank);
         entry.unusual = 0;
         entry.parking.clear();
-        let held = entry.held.clone();
-        for (layer, &blocks) in Layer::all().zip(&*held) {
+        let held = *entry.held;
+        for (layer, blocks) in Layer::all().zip(held) {
             self.count_gone(rank, layer, blocks);
         }
         if remember {
