@@ -20,7 +20,7 @@ const PER_MESSAGE: [PerMessage; 13] = [
     ("kvtide_blocks_parked_total", "Blocks that had to wait for their parent or name.", |applied| {
         applied.blocks.parked as u64
     }),
-    ("kvtide_blocks_dropped_total", "Blocks dropped since too many waited.", |applied| {
+    ("kvtide_blocks_dropped_total", "Blocks dropped since too many waited or were in the tree.", |applied| {
         applied.blocks.dropped as u64
     }),
     ("kvtide_events_ignored_total", "Events of unknown types, tiers or residency.", |applied| {

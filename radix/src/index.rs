@@ -2,6 +2,7 @@
 
 use crate::{
     BlockHash, Event, Outcome, Overlap, Rank, RankSettings, RankSlot, Reach, Watermark, Window,
+    pages::Place,
     sides::Sides,
     skeleton::Skeleton,
     sync::{Arc, Guard, Slot},
@@ -15,11 +16,13 @@ pub struct Limits {
     pub ranks: usize,
     /// Blocks a rank that wait for their parent or name. Beyond it, those that have waited longest are dropped.
     pub parked_blocks: usize,
+    /// Different blocks at the same time, counted by pages of 16; at most 2^29. New ones beyond it are dropped.
+    pub blocks: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ranks: 16_384, parked_blocks: 65_536 }
+        Limits { ranks: 16_384, parked_blocks: 65_536, blocks: Place::MOST }
     }
 }
 

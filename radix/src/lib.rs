@@ -42,6 +42,7 @@ mod marked;
 mod names;
 mod numbers;
 mod overlap;
+mod owners;
 mod pages;
 mod parking;
 mod parted;

@@ -20,7 +20,7 @@ use crate::{
 /// All names of a tree.
 #[derive(Default)]
 pub(crate) struct Names {
-    table: Parted<Place, 256>,
+    table: Parted<Tagged, 256>,
     aliases: HashMap<(RankSlot, SequenceHash), Place>,
     // Names come from outside. A hash that is not known there keeps them from being made to collide.
     hasher: DefaultHashBuilder,
@@ -30,7 +30,8 @@ impl Names {
     /// The block whose own name this is.
     pub(crate) fn find(&self, name: SequenceHash, pages: &Pages) -> Option<Place> {
         let hash = self.hasher.hash_one(name);
-        self.table.find(hash, |&place| pages.own_name(place) == Some(name)).copied()
+        let is_it = |tagged: &Tagged| tagged.has_tag_of(hash) && pages.own_name(tagged.place()) == Some(name);
+        self.table.find(hash, is_it).map(Tagged::place)
     }
 
     /// Gives a block that has none its own name. Whether it could: another block may have it.
@@ -38,9 +39,10 @@ impl Names {
         if !Pages::can_name(name) {
             return false;
         }
-        let is_it = |&other: &Place| pages.own_name(other) == Some(name);
-        let hash_of = |&other: &Place| hash_of(&self.hasher, other, pages);
-        let new = self.table.insert_if_new(self.hasher.hash_one(name), place, is_it, hash_of);
+        let hash = self.hasher.hash_one(name);
+        let is_it = |other: &Tagged| other.has_tag_of(hash) && pages.own_name(other.place()) == Some(name);
+        let hash_of = |other: &Tagged| hash_of(&self.hasher, other.place(), pages);
+        let new = self.table.insert_if_new(hash, Tagged::new(place, hash), is_it, hash_of);
         if new {
             pages.set_own_name(place, name);
         }
@@ -50,8 +52,8 @@ impl Names {
     /// Forgets the own name of a block that leaves the tree.
     pub(crate) fn remove(&mut self, place: Place, pages: &Pages) {
         let Some(name) = pages.own_name(place) else { return };
-        let hash_of = |&other: &Place| hash_of(&self.hasher, other, pages);
-        self.table.remove(self.hasher.hash_one(name), |&other| other == place, hash_of);
+        let hash_of = |other: &Tagged| hash_of(&self.hasher, other.place(), pages);
+        self.table.remove(self.hasher.hash_one(name), |other| other.place() == place, hash_of);
     }
 
     pub(crate) fn alias(&self, rank: RankSlot, name: SequenceHash) -> Option<Place> {
@@ -71,6 +73,31 @@ impl Names {
 
     pub(crate) fn remove_aliases_of(&mut self, rank: RankSlot) {
         self.aliases.retain(|&(other, _), _| other != rank);
+    }
+}
+
+/// A place, with some bits of its name's hash that the table does not use: of strangers' names, which are another line of
+/// memory, 7 in 8 need not be read.
+#[derive(Clone, Copy)]
+struct Tagged(u32);
+
+impl Tagged {
+    const TAG_SHIFT: u32 = Place::BITS;
+
+    fn new(place: Place, hash: u64) -> Tagged {
+        Tagged(place.0 | Self::tag_of(hash) << Self::TAG_SHIFT)
+    }
+
+    fn tag_of(hash: u64) -> u32 {
+        (hash >> 48) as u32 & (u32::MAX >> Self::TAG_SHIFT)
+    }
+
+    fn has_tag_of(self, hash: u64) -> bool {
+        self.0 >> Self::TAG_SHIFT == Self::tag_of(hash)
+    }
+
+    fn place(&self) -> Place {
+        Place(self.0 & (u32::MAX >> (u32::BITS - Self::TAG_SHIFT)))
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     Block, BlockHash, SequenceHash,
     contents::{CHUNK_PAGES, Chunk as ContentChunk, Content, Contents},
     marked::Marked,
+    owners::{Owner, Owners},
     run::RunId,
 };
 
@@ -29,6 +30,11 @@ pub(crate) const PAGE_BLOCKS: usize = if cfg!(kvtide_loom) { 4 } else { 16 };
 pub(crate) struct Place(pub(crate) u32);
 
 impl Place {
+    /// Bits of a place. Whatever refers to one has the other three for itself.
+    pub(crate) const BITS: u32 = 29;
+    /// How many places there can be.
+    pub(crate) const MOST: usize = 1 << Place::BITS;
+
     pub(crate) fn new(page: u32, slot: u8) -> Place {
         Place(page * PAGE_BLOCKS as u32 + u32::from(slot))
     }
@@ -67,33 +73,25 @@ impl Place {
 /// no own name either.
 const NO_NAME: SequenceHash = SequenceHash(0);
 
-/// What the writer knows of a page.
+/// What the writer knows of a page, besides the names of its blocks.
 #[derive(Clone)]
 struct Page {
     /// Depth of the block in slot 0: how many blocks stand in front of it.
     base: u32,
+    owner: Owner,
+    /// Slots that recent names keep, as bits.
+    pinned: u16,
     /// Slots in use, from slot 0.
     used: u8,
     /// How often blocks of the page are in limbo: while they are, nothing is added to it.
     limbo: u8,
-    /// Slots that recent names keep, as bits.
-    pinned: u16,
-    owner: Owner,
-    names: [SequenceHash; PAGE_BLOCKS],
-}
-
-/// Which run the blocks of a page belong to.
-#[derive(Clone)]
-enum Owner {
-    One(RunId),
-    /// Several runs share the page after a split, or where one starts in the page in which its parent ends.
-    Several(Box<[RunId; PAGE_BLOCKS]>),
 }
 
 /// As many pages as are allocated at once.
 struct Chunk {
     /// None of them where the memory was given back.
     pages: Box<[Page]>,
+    names: Box<[[SequenceHash; PAGE_BLOCKS]]>,
     /// Pages that can be given out, as bits.
     free: u64,
     /// Whether the chunk is listed as one with free pages.
@@ -109,6 +107,7 @@ pub(crate) struct Pages {
     /// Chunks whose contents have come or gone since this was last taken.
     pub(crate) changed: Marked,
     chunks: Vec<Chunk>,
+    owners: Owners,
     /// Chunks that may have free pages. The one that got some last is used first: it is in the cache.
     listed: Vec<u32>,
     /// Chunks without memory.
@@ -131,6 +130,14 @@ impl Pages {
         &mut self.chunks[page as usize / CHUNK_PAGES].pages[page as usize % CHUNK_PAGES]
     }
 
+    fn names(&self, page: u32) -> &[SequenceHash; PAGE_BLOCKS] {
+        &self.chunks[page as usize / CHUNK_PAGES].names[page as usize % CHUNK_PAGES]
+    }
+
+    fn names_mut(&mut self, page: u32) -> &mut [SequenceHash; PAGE_BLOCKS] {
+        &mut self.chunks[page as usize / CHUNK_PAGES].names[page as usize % CHUNK_PAGES]
+    }
+
     /// Pages in use.
     pub(crate) fn len(&self) -> usize {
         self.used
@@ -148,13 +155,19 @@ impl Pages {
             Some(page) => page,
             None => self.first_free(),
         };
-        self.chunks[page as usize / CHUNK_PAGES].free &= !(1 << (page as usize % CHUNK_PAGES));
         self.free -= 1;
         self.used += 1;
-        let found = self.page_mut(page);
-        found.base = base;
-        found.owner = Owner::One(owner);
+        let (chunk, index) = (&mut self.chunks[page as usize / CHUNK_PAGES], page as usize % CHUNK_PAGES);
+        chunk.free &= !(1 << index);
+        chunk.pages[index].base = base;
+        self.owners.give_all(&mut chunk.pages[index].owner, owner);
         page
+    }
+
+    /// Whether there is room for so many more blocks where `most` may be in the tree. Pages in limbo count.
+    pub(crate) fn have_room(&self, blocks: usize, most: usize) -> bool {
+        let pages = self.used + self.limbo.len() + blocks.div_ceil(PAGE_BLOCKS);
+        pages <= most.min(Place::MOST) / PAGE_BLOCKS
     }
 
     fn is_free(&self, page: u32) -> bool {
@@ -178,9 +191,13 @@ impl Pages {
     }
 
     fn add_chunk(&mut self) {
-        let owner = Owner::One(RunId::NONE);
-        let page = Page { base: 0, used: 0, limbo: 0, pinned: 0, owner, names: [NO_NAME; PAGE_BLOCKS] };
-        let chunk = Chunk { pages: vec![page; CHUNK_PAGES].into_boxed_slice(), free: ALL_FREE, listed: true };
+        let page = Page { base: 0, owner: Owner::NONE, pinned: 0, used: 0, limbo: 0 };
+        let chunk = Chunk {
+            pages: vec![page; CHUNK_PAGES].into(),
+            names: vec![[NO_NAME; PAGE_BLOCKS]; CHUNK_PAGES].into(),
+            free: ALL_FREE,
+            listed: true,
+        };
         let index = match self.empty.pop() {
             Some(index) => {
                 self.chunks[index as usize] = chunk;
@@ -202,10 +219,9 @@ impl Pages {
         let from = usize::from(self.page(page).used);
         let count = blocks.len().min(PAGE_BLOCKS - from);
         self.contents.write(Place::new(page, from as u8), &blocks[..count]);
-        let found = self.page_mut(page);
-        found.names[from..from + count].fill(NO_NAME);
-        found.used += count as u8;
-        found.set_owner(from as u8..found.used, owner);
+        self.names_mut(page)[from..from + count].fill(NO_NAME);
+        self.page_mut(page).used += count as u8;
+        self.set_owner(Place::new(page, from as u8), count as u32, owner);
         count
     }
 
@@ -215,11 +231,11 @@ impl Pages {
         // From the end, so that the pages are given out again in the order in which they lie in memory.
         let pages: SmallVec<[(u32, Range<u8>); 8]> = place.by_page(count).collect();
         for (page, slots) in pages.into_iter().rev() {
-            let found = self.page_mut(page);
+            let found = &mut self.chunks[page as usize / CHUNK_PAGES].pages[page as usize % CHUNK_PAGES];
             found.used = slots.start;
             found.limbo += 1;
             if slots.start == 0 {
-                found.owner = Owner::One(RunId::NONE);
+                self.owners.release(&mut found.owner);
                 self.used -= 1;
             }
             self.limbo.push_back((version, page));
@@ -262,7 +278,7 @@ impl Pages {
     fn drop_chunk(&mut self, index: u32) {
         let chunk = &mut self.chunks[index as usize];
         if !chunk.pages.is_empty() {
-            chunk.pages = Box::default();
+            (chunk.pages, chunk.names) = Default::default();
             chunk.free = 0;
             self.free -= CHUNK_PAGES;
             self.contents.set_chunk(index as usize, None);
@@ -284,13 +300,7 @@ impl Pages {
     /// The run that a block belongs to; none if the place is free.
     pub(crate) fn owner(&self, place: Place) -> Option<RunId> {
         let page = self.page(place.page());
-        if place.slot() >= page.used {
-            return None;
-        }
-        Some(match &page.owner {
-            Owner::One(run) => *run,
-            Owner::Several(runs) => runs[usize::from(place.slot())],
-        })
+        (place.slot() < page.used).then(|| self.owners.of(page.owner, place.slot()))
     }
 
     /// Keeps a block in the tree. What keeps blocks is the recent names of ranks, mostly one a block.
@@ -329,7 +339,8 @@ impl Pages {
     /// Makes `run` the owner of consecutive places.
     pub(crate) fn set_owner(&mut self, place: Place, count: u32, run: RunId) {
         for (page, slots) in place.by_page(count) {
-            self.page_mut(page).set_owner(slots, run);
+            let found = &mut self.chunks[page as usize / CHUNK_PAGES].pages[page as usize % CHUNK_PAGES];
+            self.owners.give(&mut found.owner, slots, found.used, run);
         }
     }
 
@@ -344,7 +355,7 @@ impl Pages {
 
     /// The block's own name: that of whoever stored it first, if it was not another block's.
     pub(crate) fn own_name(&self, place: Place) -> Option<SequenceHash> {
-        Some(self.page(place.page()).names[usize::from(place.slot())]).filter(|&name| name != NO_NAME)
+        Some(self.names(place.page())[usize::from(place.slot())]).filter(|&name| name != NO_NAME)
     }
 
     /// Whether the blocks at consecutive places have exactly the own names that are given.
@@ -353,7 +364,7 @@ impl Pages {
         place.by_page(blocks.len() as u32).all(|(page, slots)| {
             let (here, behind) = rest.split_at(slots.len());
             rest = behind;
-            let names = &self.page(page).names[usize::from(slots.start)..usize::from(slots.end)];
+            let names = &self.names(page)[usize::from(slots.start)..usize::from(slots.end)];
             names.iter().zip(here).all(|(&own, block)| own == block.name && own != NO_NAME)
         })
     }
@@ -361,24 +372,25 @@ impl Pages {
     /// How many of the names are the own ones of the block at `place` and those in front of it in its page, in this
     /// order.
     pub(crate) fn names_back(&self, place: Place, names: &[SequenceHash]) -> usize {
-        let own = &self.page(place.page()).names[..=usize::from(place.slot())];
+        let own = &self.names(place.page())[..=usize::from(place.slot())];
         own.iter().rev().zip(names).take_while(|&(own, name)| own == name && *own != NO_NAME).count()
     }
 
     /// How many of the names are the own ones of the block at `place` and those behind it in its page, in this order.
     pub(crate) fn names_ahead(&self, place: Place, names: &[SequenceHash]) -> usize {
-        let page = self.page(place.page());
-        let own = &page.names[usize::from(place.slot())..usize::from(page.used)];
+        let used = self.page(place.page()).used;
+        let own = &self.names(place.page())[usize::from(place.slot())..usize::from(used)];
         own.iter().zip(names).take_while(|&(own, name)| own == name && *own != NO_NAME).count()
     }
 
     /// The block with that own name, if it is in the same page as `near` and not further than a slot from it.
     pub(crate) fn find_near(&self, name: SequenceHash, near: Place) -> Option<Place> {
-        let page = near.page() as usize;
-        let page = self.chunks.get(page / CHUNK_PAGES)?.pages.get(page % CHUNK_PAGES)?;
+        let (chunk, index) = (near.page() as usize / CHUNK_PAGES, near.page() as usize % CHUNK_PAGES);
+        let chunk = self.chunks.get(chunk)?;
+        let used = chunk.pages.get(index)?.used;
         let first = near.slot().saturating_sub(1);
         let names =
-            &page.names[usize::from(first)..usize::from(page.used.min(near.slot() + 2)).max(first.into())];
+            &chunk.names[index][usize::from(first)..usize::from(used.min(near.slot() + 2)).max(first.into())];
         let found = names.iter().position(|&own| own == name && own != NO_NAME)?;
         Some(Place::new(near.page(), first).ahead(found as u32))
     }
@@ -390,27 +402,6 @@ impl Pages {
 
     /// Gives a block its own name.
     pub(crate) fn set_own_name(&mut self, place: Place, name: SequenceHash) {
-        self.page_mut(place.page()).names[usize::from(place.slot())] = name;
-    }
-}
-
-impl Page {
-    fn set_owner(&mut self, slots: Range<u8>, run: RunId) {
-        match &mut self.owner {
-            Owner::One(owner) if *owner == run => {}
-            // Nothing else is in use: the whole page changes hands.
-            Owner::One(owner) if slots.start == 0 && slots.end >= self.used => *owner = run,
-            Owner::One(owner) => {
-                let mut runs = Box::new([*owner; PAGE_BLOCKS]);
-                runs[usize::from(slots.start)..usize::from(slots.end)].fill(run);
-                self.owner = Owner::Several(runs);
-            }
-            Owner::Several(runs) => {
-                runs[usize::from(slots.start)..usize::from(slots.end)].fill(run);
-                if runs[..usize::from(self.used)].iter().all(|owner| *owner == run) {
-                    self.owner = Owner::One(run);
-                }
-            }
-        }
+        self.names_mut(place.page())[usize::from(place.slot())] = name;
     }
 }

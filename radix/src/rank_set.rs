@@ -1,5 +1,7 @@
 //! A set of rank slots: one bit each, in the words from the lowest rank's to the highest's.
 
+mod wide;
+
 use smallvec::SmallVec;
 
 use crate::RankSlot;
@@ -155,13 +157,17 @@ impl RankSet {
 
     /// How much room [`RankSet::write`] needs.
     pub(crate) fn room(&self) -> usize {
-        self.words.len() * BITS + BYTE_BITS
+        self.words.len() * BITS + wide::AT_ONCE
     }
 
     /// Writes the slot of every rank into `room`, one after the other. Returns how many there are.
-    ///
-    /// Eight at a time, from a table: 1,024 ranks of which a third are in the set take 0.4 of the time of one by one.
     pub(crate) fn write(&self, room: &mut [u16]) -> usize {
+        wide::list(&self.words, self.start() * BITS, room).unwrap_or_else(|| self.write_bytes(room))
+    }
+
+    /// The same on any processor: eight at a time, from a table. Of 1,024 ranks with a third in the set it takes 0.4 of
+    /// the time of one by one.
+    fn write_bytes(&self, room: &mut [u16]) -> usize {
         let mut count = 0;
         for (index, &word) in (self.start()..).zip(&self.words) {
             let (mut base, mut rest) = ((index * BITS) as u16, word);
@@ -187,5 +193,34 @@ impl RankSet {
                 Some(RankSlot((index * BITS + bit) as u32))
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets with no rank, with all of a word, at both ends of what a slot can be, and with holes.
+    #[test]
+    fn writes_the_same_as_one_by_one() {
+        let every = |step: usize, slots: std::ops::Range<u32>| slots.step_by(step).collect::<Vec<_>>();
+        let sets = [
+            vec![],
+            every(1, 0..64),
+            every(3, 0..1024),
+            every(1, 65_408..65_536),
+            vec![0, 65_535],
+            every(7, 63..200),
+        ];
+        for slots in sets {
+            let mut set = RankSet::default();
+            slots.iter().for_each(|&slot| set.insert(RankSlot(slot)));
+            let expected: Vec<u16> = set.iter().map(|slot| slot.0 as u16).collect();
+            for write in [RankSet::write, RankSet::write_bytes] {
+                let mut room = vec![0; set.room()];
+                let count = write(&set, &mut room);
+                assert_eq!(room[..count], expected, "{slots:?}");
+            }
+        }
     }
 }

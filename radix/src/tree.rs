@@ -62,7 +62,7 @@ pub struct Outcome {
     pub unknown: usize,
     /// Blocks parked, since their parent or their name is unknown.
     pub parked: usize,
-    /// Blocks dropped that had waited longest, since too many wait.
+    /// Blocks dropped: those that had waited longest, since too many wait, or new ones, since too many are in the tree.
     pub dropped: usize,
 }
 

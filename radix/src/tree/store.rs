@@ -62,7 +62,7 @@ impl Tree {
             }
             Blocks::Named(_) => (&[][..], None),
         };
-        self.place_blocks(parent, root_seed, Placing { rank, layer, blocks, cancelled });
+        self.place_blocks(parent, root_seed, Placing { rank, layer, blocks, cancelled }, outcome);
         if !self.ranks.get(rank).parking.is_empty() {
             self.wake(rank, blocks, due);
         }
@@ -108,8 +108,14 @@ impl Tree {
     }
 
     /// Places blocks behind `at`, one stretch after the other: in the run of the block in front, in a run that
-    /// hangs there, or as new ones.
-    fn place_blocks(&mut self, mut at: Option<Place>, root_seed: Option<Seed>, mut placing: Placing<'_>) {
+    /// hangs there, or as new ones. Those for which there is no room are dropped.
+    fn place_blocks(
+        &mut self,
+        mut at: Option<Place>,
+        root_seed: Option<Seed>,
+        mut placing: Placing<'_>,
+        outcome: &mut Outcome,
+    ) {
         let starts_chain = at.is_none();
         let all = placing;
         let mut done = 0;
@@ -118,6 +124,10 @@ impl Tree {
             let found = self.find_behind(at, first);
             let placed = match found {
                 Some((run, depth)) => self.hold_known(run, depth, done, placing, all),
+                None if !self.pages.have_room(placing.blocks.len(), self.limits.blocks) => {
+                    outcome.dropped += placing.blocks.len();
+                    break;
+                }
                 None => self.append(at, done, placing, all),
             };
             if let (true, 0, Some(seed)) = (starts_chain, done, root_seed) {

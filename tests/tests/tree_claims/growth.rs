@@ -1,6 +1,6 @@
 //! The tree is as large as what is held, and no larger for what has happened.
 
-use kvtide_radix::{Event, Group, Layer, Size, Tier};
+use kvtide_radix::{Event, Group, Layer, Limits, RankSettings, Size, Tier};
 
 use crate::scene::{Scene, blocks, named, removed, stored};
 
@@ -159,4 +159,21 @@ fn a_chain_of_a_million_runs_needs_no_deep_stack() {
         scene.apply(1, &Event::Cleared);
         assert_eq!(scene.size(), Size::default());
     });
+}
+
+#[test]
+fn a_full_tree_drops_what_is_new_and_says_so() {
+    let mut scene =
+        Scene::with(Limits { blocks: 4 * 16, ..Limits::default() }, vec![RankSettings::default(); 2]);
+    assert_eq!(scene.store(0, 1..=60).dropped, 0);
+    assert_eq!(scene.store(0, 61..=77).dropped, 17, "16 to a page, and the fourth page is begun");
+    assert_eq!(scene.reach(0, 1..=77), 60);
+    assert_eq!(scene.store(1, 1..=60).dropped, 0, "what is there already takes no room");
+    assert_eq!(scene.store(0, 78..=80).parked, 3, "their parent was dropped");
+    for number in 0..2 {
+        scene.remove(number, 1..=60);
+    }
+    let others = stored(Layer::GPU, None, blocks(1001..=1064));
+    assert_eq!(scene.apply(1, &others).dropped, 0, "there is room again");
+    assert_eq!((scene.reach(1, 1001..=1064), scene.size().pages), (64, 4));
 }

@@ -17,7 +17,8 @@ struct Both {
 
 impl Both {
     fn new() -> Both {
-        let (mut writer, reader) = index(BLOCK_SIZE, Limits { ranks: RANKS, parked_blocks: PARKED });
+        let (mut writer, reader) =
+            index(BLOCK_SIZE, Limits { ranks: RANKS, parked_blocks: PARKED, ..Limits::default() });
         let mut model = Model::new(BLOCK_SIZE, PARKED);
         let slots = (0..RANKS)
             .map(|number| {

@@ -145,7 +145,8 @@ fn read(reader: &Reader, habit: Habit, prompts: &[Vec<BlockHash>], done: &Atomic
 fn every_answer_is_the_models_at_the_version_that_it_names() {
     let mut runner = TestRunner::new(Config { rng_seed: RngSeed::Fixed(5), ..Config::default() });
     let (changes, prompts) = (changes(&mut runner), prompts(&mut runner));
-    let (writer, reader) = index(BLOCK_SIZE, Limits { ranks: RANKS, parked_blocks: PARKED });
+    let (writer, reader) =
+        index(BLOCK_SIZE, Limits { ranks: RANKS, parked_blocks: PARKED, ..Limits::default() });
     let mut fleet = Fleet { writer, slots: vec![None; RANKS] };
     let done = AtomicBool::new(false);
     let habits = [
