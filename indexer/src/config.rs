@@ -9,7 +9,7 @@ use std::{
 use kvtide_radix::{Copies, Group, Window};
 use serde::Deserialize;
 
-use crate::{EngineStream, Format, Scope, Stream};
+use crate::{EngineStream, Format, GapPolicy, Scope, Stream};
 
 /// A configuration file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -51,6 +51,10 @@ pub struct StreamConfig {
     pub subject: Option<String>,
     /// The address of an engine's own publisher, as tcp://HOST:PORT.
     pub zmq: Option<String>,
+    /// The address of its replay socket, as tcp://HOST:PORT.
+    pub zmq_replay: Option<String>,
+    /// What becomes of a rank of which something is lost for good: `forget` (its blocks) or `keep`.
+    pub gap_policy: Option<GapPolicyConfig>,
     /// The worker of an engine's own publisher, whose batches do not name it.
     pub worker_id: Option<u64>,
     /// The data-parallel rank, if the batches' own is not to count.
@@ -90,6 +94,16 @@ pub enum CopiesConfig {
     Counted,
     /// Nothing.
     Set,
+}
+
+/// What becomes of a rank of which something is lost for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GapPolicyConfig {
+    /// Its blocks are forgotten.
+    Forget,
+    /// Its blocks stay.
+    Keep,
 }
 
 /// Why a configuration cannot be used.
@@ -239,12 +253,17 @@ impl StreamConfig {
             layout: self.layout.clone(),
             block_size: self.block_size,
         };
-        Ok(Stream { name, scope, eagle: self.eagle, format })
+        let gap_policy = match self.gap_policy {
+            Some(GapPolicyConfig::Keep) => GapPolicy::Keep,
+            Some(GapPolicyConfig::Forget) | None => GapPolicy::Forget,
+        };
+        Ok(Stream { name, scope, eagle: self.eagle, format, gap_policy })
     }
 
     fn refuse_engine_settings(&self) -> Result<(), ConfigError> {
         let given = [
             ("zmq", self.zmq.is_some()),
+            ("zmq_replay", self.zmq_replay.is_some()),
             ("dp_rank", self.dp_rank.is_some()),
             ("copies", self.copies.is_some()),
             ("host_chunk_blocks", self.host_chunk_blocks.is_some()),
@@ -283,6 +302,7 @@ impl StreamConfig {
             host_chunk_blocks: self.host_chunk_blocks.unwrap_or(1),
             windows: windows.collect::<Result<_, _>>()?,
             adapter_names: adapters.collect::<Result<_, _>>()?,
+            replays: self.zmq_replay.is_some(),
             ..EngineStream::new(worker_id)
         })
     }

@@ -6,7 +6,7 @@ mod zmq;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -18,9 +18,13 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Between one look at frames that wait and the next.
 const TICK: Duration = Duration::from_millis(50);
 
+/// So many engines are asked at once for what was missed.
+const ASKING: usize = 16;
+
 /// Subscriptions that feed an indexer until they are stopped.
 pub struct Feeds {
     indexer: Arc<Indexer>,
+    asking: Arc<Semaphore>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -59,7 +63,8 @@ impl Feeds {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(indexer: Arc<Indexer>) -> Feeds {
-        let mut feeds = Feeds { indexer, tasks: JoinSet::new(), stop: CancellationToken::new() };
+        let asking = Arc::new(Semaphore::new(ASKING));
+        let mut feeds = Feeds { indexer, asking, tasks: JoinSet::new(), stop: CancellationToken::new() };
         let (indexer, stop) = (Arc::clone(&feeds.indexer), feeds.stop.clone());
         feeds.tasks.spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
@@ -82,21 +87,34 @@ impl Feeds {
     ) -> Result<(), FeedError> {
         let client = nats::connect(url).await?;
         for (subject, stream) in subjects {
-            let subscriber = nats::subscribe(&client, &subject).await?;
-            let (indexer, client, stop) = (Arc::clone(&self.indexer), client.clone(), self.stop.clone());
-            self.tasks.spawn(async move { nats::run(&indexer, client, subscriber, &stream, stop).await });
+            let clock = self.indexer.clock().clone();
+            let subscription = nats::Subscription::new(&client, clock, &subject).await?;
+            let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
+            self.tasks.spawn(async move { subscription.run(&indexer, &stream, stop).await });
         }
         Ok(())
     }
 
-    /// Follows an engine's own publisher. Returns at once, whether or not the engine is there yet.
+    /// Follows an engine's own publisher, and asks its replay socket, if it has one, for what was missed. Returns at
+    /// once, whether or not the engine is there yet.
     ///
     /// # Errors
     /// [`FeedError::Endpoint`].
-    pub fn follow_zmq(&mut self, endpoint: &str, stream: Arc<BoundStream>) -> Result<(), FeedError> {
-        let endpoint = zmq::endpoint(endpoint)?;
-        let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
-        self.tasks.spawn(async move { zmq::run(&indexer, &endpoint, &stream, stop).await });
+    pub fn follow_zmq(
+        &mut self,
+        endpoint: &str,
+        replay: Option<&str>,
+        stream: Arc<BoundStream>,
+    ) -> Result<(), FeedError> {
+        let engine = zmq::Engine {
+            indexer: Arc::clone(&self.indexer),
+            stream,
+            endpoint: zmq::endpoint(endpoint)?,
+            replay: replay.map(zmq::endpoint).transpose()?,
+            asking: Arc::clone(&self.asking),
+        };
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { engine.run(stop).await });
         Ok(())
     }
 

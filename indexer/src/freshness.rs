@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use kvtide_radix::Watermark;
 use serde::{Deserialize, Serialize};
 
+use crate::KnowledgeState;
+
 /// What is known of the age of a rank's numbers. Values that do not exist yet are none.
 ///
 /// It says nothing of the age of the answer itself: that is [`Answer::collected_at_ms`](crate::Answer).
@@ -42,7 +44,85 @@ impl Freshness {
             lag_over_best_ms: over_best.and_then(|over| u64::try_from(over).ok()),
             pending_events,
             missing_events: watermark.missing_events,
-            verified_age_ms: None,
+            verified_age_ms: watermark.verified_at_ms.map(|verified| now_ms.saturating_sub(verified)),
+        }
+    }
+}
+
+/// How old and how incomplete a rank's numbers may be for a selector to go by them. What is not stated may be anything.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FreshnessLimits {
+    /// The most that [`Freshness::lag_over_best_ms`] may be.
+    pub lag_over_best_ms: Option<u64>,
+    /// The most that [`Freshness::verified_age_ms`] may be. Where no proof was ever made, it is too much.
+    pub verified_age_ms: Option<u64>,
+    /// The most that [`Freshness::missing_events`] may be.
+    pub missing_events: Option<u64>,
+    /// States other than `complete` that are good enough. `unknown` never is: there is no number.
+    pub knowledge: Vec<KnowledgeState>,
+}
+
+/// Why a rank's numbers are not to be gone by: the first limit that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unusable {
+    /// What is known is not enough.
+    #[error("knowledge is {got:?}")]
+    Knowledge {
+        /// What is known.
+        got: KnowledgeState,
+    },
+    /// Too many events are lost.
+    #[error("{got} events are missing, at most {limit} may be")]
+    MissingEvents {
+        /// How many are.
+        got: u64,
+        /// How many may be.
+        limit: u64,
+    },
+    /// The last proof that nothing was pending is too old, or there is none.
+    #[error("verified {got:?} ms ago, expected at most {limit}")]
+    VerifiedAge {
+        /// Its age.
+        got: Option<u64>,
+        /// The most that it may be.
+        limit: u64,
+    },
+    /// The newest event took too long to become visible.
+    #[error("{got} ms behind the best lag, at most {limit} may be")]
+    Lag {
+        /// How long beyond the best of the last minute.
+        got: u64,
+        /// The most that it may be.
+        limit: u64,
+    },
+}
+
+impl Freshness {
+    /// Whether a selector may go by a rank's numbers, of which this is known.
+    ///
+    /// # Errors
+    /// [`Unusable`]: the first limit that failed.
+    pub fn usable(&self, knowledge: KnowledgeState, limits: &FreshnessLimits) -> Result<(), Unusable> {
+        let enough = match knowledge {
+            KnowledgeState::Complete => true,
+            KnowledgeState::Unknown => false,
+            KnowledgeState::Partial | KnowledgeState::Recovering | KnowledgeState::Gap => {
+                limits.knowledge.contains(&knowledge)
+            }
+        };
+        if !enough {
+            return Err(Unusable::Knowledge { got: knowledge });
+        }
+        if let Some(limit) = limits.missing_events.filter(|&limit| self.missing_events > limit) {
+            return Err(Unusable::MissingEvents { got: self.missing_events, limit });
+        }
+        let too_old = |&limit: &u64| self.verified_age_ms.is_none_or(|age| age > limit);
+        if let Some(limit) = limits.verified_age_ms.filter(too_old) {
+            return Err(Unusable::VerifiedAge { got: self.verified_age_ms, limit });
+        }
+        match (self.lag_over_best_ms, limits.lag_over_best_ms) {
+            (Some(got), Some(limit)) if got > limit => Err(Unusable::Lag { got, limit }),
+            (Some(_) | None, Some(_) | None) => Ok(()),
         }
     }
 }

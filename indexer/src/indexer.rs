@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     Answer, Applied, Clock, Limits, Query, QueryError, Scope, ScopeQuery,
-    mirror::Mirror,
+    mirror::{Mirror, ReplayRequest, ReplayedBatch, Source},
     pending::Pending,
     query::Moment,
     stream::{Format, Stream},
@@ -51,8 +51,7 @@ struct ScopeIndex {
 /// A stream that belongs to an indexer. Hand its messages to [`Indexer::apply`].
 pub struct BoundStream {
     stream: Stream,
-    /// Tells this stream from all others, so that each rank has one source.
-    source: u32,
+    source: Source,
     scope: Arc<ScopeIndex>,
 }
 
@@ -184,8 +183,9 @@ impl Indexer {
             };
         }
         let scope = self.scope(&stream)?;
-        let source = self.next_source.fetch_add(1, Ordering::Relaxed);
+        let source = Source::new(self.next_source.fetch_add(1, Ordering::Relaxed), &stream);
         let bound = Arc::new(BoundStream { source, scope, stream });
+        telemetry::introduce(&bound);
         streams.insert(bound.stream.name.clone(), Arc::clone(&bound));
         Ok(bound)
     }
@@ -222,7 +222,7 @@ impl Indexer {
     /// As [`Indexer::bind`].
     pub fn direct(&self, scope: &Scope) -> Result<Arc<BoundStream>, BindError> {
         let eagle = self.hashing(scope)?.eagle;
-        self.bind(Stream { name: direct_name(scope), scope: scope.clone(), eagle, format: Format::Direct })
+        self.bind(Stream { eagle, ..Stream::new(direct_name(scope), scope.clone(), Format::Direct) })
     }
 
     fn scope(&self, stream: &Stream) -> Result<Arc<ScopeIndex>, BindError> {
@@ -274,14 +274,65 @@ impl Indexer {
         Received::decode(stream, message)
     }
 
-    /// Gives up on frames that others have waited for long enough: what is missing is lost, and what has waited is
-    /// applied. [`Feeds`](crate::feed::Feeds) call this; without them, call it every 50 ms or so.
+    /// What to ask an engine for, of what it has published before: at every start and connection, where a batch is
+    /// missing ([`Applied::waiting`]), and now and then, to prove that nothing is. The answer is all batches that it has
+    /// from [`ReplayRequest::from`] on.
+    #[must_use]
+    pub fn replay_request(&self, stream: &BoundStream) -> ReplayRequest {
+        stream.scope.mirror.lock().replay_request(stream.source)
+    }
+
+    /// Whether a rank of the stream waits for what it has missed, so that its engine has to be asked.
+    #[must_use]
+    pub fn is_recovering(&self, stream: &BoundStream) -> bool {
+        stream.scope.mirror.lock().is_recovering(stream.source)
+    }
+
+    /// Applies what an engine has answered, numbers and batches in their order, as one version. What was applied before
+    /// is passed over. It proves that everything is applied that had been published when the request was made.
+    ///
+    /// # Errors
+    /// [`ApplyError::OtherFormat`] where the stream is not an engine's.
+    pub fn apply_replay<B: AsRef<[u8]>>(
+        &self,
+        stream: &BoundStream,
+        request: ReplayRequest,
+        batches: impl IntoIterator<Item = (u64, B)>,
+    ) -> Result<Applied, ApplyError> {
+        let Format::Engine(engine) = &stream.stream.format else {
+            return Err(ApplyError::OtherFormat {
+                stream: stream.stream.name.clone(),
+                expected: stream.stream.format.describe(),
+                got: "an engine's replay",
+            });
+        };
+        let decoder = engine.engine(stream.stream.scope.block_size);
+        let replayed = |(sequence, payload): (u64, B)| ReplayedBatch {
+            sequence,
+            digest: digest(payload.as_ref()),
+            batch: decoder.decode(payload.as_ref()).ok(),
+        };
+        let batches = batches.into_iter().map(replayed).collect();
+        let applied = stream.scope.mirror.lock().apply_replay(stream.source, engine, request, batches);
+        telemetry::count_message(stream, &applied);
+        Ok(applied)
+    }
+
+    /// States that everything had been received that the stream's bus had delivered at `until_ms` of the indexer's steady
+    /// clock, and is applied now. Where messages may have been lost at `doubted_ms`, it says nothing of a rank of which
+    /// nothing has come in order since.
+    pub fn verify(&self, stream: &BoundStream, until_ms: u64, doubted_ms: Option<u64>) {
+        stream.scope.mirror.lock().verify(stream.source, until_ms, doubted_ms);
+    }
+
+    /// Gives up on what others have waited for long enough, frames or answers of engines: what is missing is lost, and
+    /// what has waited is applied. [`Feeds`](crate::feed::Feeds) call this; without them, call it every 50 ms or so.
     pub fn tick(&self) {
         let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
         for scope in scopes {
-            let applied = scope.mirror.lock().apply_due();
+            let applied = scope.mirror.lock().tick();
             for (source, applied) in applied {
-                if let Some(stream) = self.streams.read().values().find(|stream| stream.source == source) {
+                if let Some(stream) = self.streams.read().values().find(|stream| stream.source.id == source) {
                     telemetry::count_message(stream, &applied);
                 }
             }
@@ -379,6 +430,11 @@ impl Indexer {
         };
         scopes.into_iter().map(state).collect()
     }
+}
+
+/// Tells a batch from another one of the same number.
+fn digest(payload: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(payload)
 }
 
 /// The name of the stream by which events of a scope are handed in.

@@ -52,10 +52,10 @@ pub mod telemetry;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens};
 pub use clock::Clock;
-pub use freshness::Freshness;
+pub use freshness::{Freshness, FreshnessLimits, Unusable};
 pub use indexer::{ApplyError, BindError, BoundStream, Indexer, Message, Received, ScopeState};
 pub use limits::Limits;
-pub use mirror::Applied;
+pub use mirror::{Applied, ReplayRequest};
 pub use query::{PromptContent, Query, QueryError};
 pub use scope::{Scope, ScopeQuery};
-pub use stream::{EngineStream, Format, Stream};
+pub use stream::{EngineStream, Format, GapPolicy, Stream};

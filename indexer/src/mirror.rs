@@ -1,7 +1,7 @@
 //! One scope's mirror: the tree's writer, and for every rank where its stream stands.
 //!
 //! What a message does is decided in three steps: whose it is and whether it continues ([`dynamo`], [`engine`],
-//! [`direct`]), what that makes of the rank ([`rank`]), and what the tree makes of its events.
+//! [`direct`]), what that makes of the rank ([`rank`], [`replay`]), and what the tree makes of its events.
 
 mod claims;
 mod direct;
@@ -9,6 +9,8 @@ mod dynamo;
 mod early;
 mod engine;
 mod rank;
+mod replay;
+mod source;
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -19,6 +21,10 @@ use early::Early;
 use rank::RankStream;
 
 pub(crate) use dynamo::Publisher;
+pub(crate) use engine::LiveBatch;
+pub use replay::ReplayRequest;
+pub(crate) use replay::ReplayedBatch;
+pub(crate) use source::Source;
 
 /// The writer's side of a scope.
 pub(crate) struct Mirror {
@@ -54,6 +60,14 @@ pub struct Applied {
     pub conflicting: u64,
     /// Batches that name another data-parallel rank than their stream.
     pub other_dp_rank: u64,
+    /// Batches that wait, since others in front of them are missing and have to be asked for.
+    pub waiting: u64,
+    /// Ranks that began to wait for what they have missed, that were given it, and that gave up.
+    pub recoveries: u64,
+    /// See [`Applied::recoveries`].
+    pub recovered: u64,
+    /// See [`Applied::recoveries`].
+    pub given_up: u64,
 }
 
 impl Applied {
@@ -76,6 +90,10 @@ impl Applied {
         self.crowded += other.crowded;
         self.conflicting += other.conflicting;
         self.other_dp_rank += other.other_dp_rank;
+        self.waiting += other.waiting;
+        self.recoveries += other.recoveries;
+        self.recovered += other.recovered;
+        self.given_up += other.given_up;
     }
 
     fn refuse(&mut self, refusal: Refusal, events: usize) {
@@ -118,8 +136,29 @@ impl Mirror {
     }
 
     /// Whether another source feeds the rank, so that nothing is to be published.
-    fn is_refused(&self, rank: Rank, source: u32) -> bool {
-        self.ranks.get(&rank).is_some_and(|stream| stream.source != source)
+    fn is_refused(&self, rank: Rank, source: Source) -> bool {
+        self.ranks.get(&rank).is_some_and(|stream| stream.source.id != source.id)
+    }
+
+    /// Gives up on what others have waited for long enough: frames in front of them, and answers of engines. Returns what
+    /// that did, by source.
+    pub(crate) fn tick(&mut self) -> Vec<(u32, Applied)> {
+        let mut all = self.apply_due();
+        all.extend(self.give_up_overdue());
+        all
+    }
+
+    /// Everything that a source had published at that time is applied. Of ranks of which nothing came in order since
+    /// `doubted_ms`, when messages may have been lost, that is not known.
+    pub(crate) fn verify(&mut self, source: Source, until_ms: u64, doubted_ms: Option<u64>) {
+        let Mirror { ranks, early, writer, .. } = self;
+        writer.update(|update| {
+            for stream in ranks.values_mut().filter(|stream| stream.source.id == source.id) {
+                if !stream.claims.current().is_some_and(|publisher| early.waits_for(publisher)) {
+                    stream.vouch(update, until_ms, doubted_ms);
+                }
+            }
+        });
     }
 
     fn times(&self, published_at_ms: Option<u64>) -> Times {
@@ -132,15 +171,17 @@ fn claim<'a>(
     ranks: &'a mut HashMap<Rank, RankStream>,
     update: &mut Update<'_>,
     rank: Rank,
-    source: u32,
+    source: Source,
     settings: impl FnOnce() -> RankSettings,
 ) -> Result<&'a mut RankStream, Refusal> {
     let stream = match ranks.entry(rank) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(vacant) => {
-            let slot = update.join(rank, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
-            vacant.insert(RankStream::new(slot, source))
+            let settings = settings();
+            let windows = settings.windows.clone();
+            let slot = update.join(rank, settings).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
+            vacant.insert(RankStream::new(slot, source, windows))
         }
     };
-    if stream.source == source { Ok(stream) } else { Err(Refusal::OtherSource) }
+    if stream.source.id == source.id { Ok(stream) } else { Err(Refusal::OtherSource) }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvtide_events::{Batch, Engine};
-use kvtide_radix::{Copies, Group, Rank, RankSettings, Window};
+use kvtide_radix::{Copies, Rank, RankSettings, Window};
 
 use crate::Scope;
 
@@ -18,6 +18,26 @@ pub struct Stream {
     pub eagle: bool,
     /// What its messages are.
     pub format: Format,
+    /// What becomes of a rank of which something is lost for good.
+    pub gap_policy: GapPolicy,
+}
+
+impl Stream {
+    /// A stream of which nothing further is stated.
+    #[must_use]
+    pub fn new(name: impl Into<String>, scope: Scope, format: Format) -> Stream {
+        Stream { name: name.into(), scope, eagle: false, format, gap_policy: GapPolicy::default() }
+    }
+}
+
+/// What becomes of a rank of which something is lost for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum GapPolicy {
+    /// Its blocks are forgotten: what is credited from then on is held, and more may be.
+    #[default]
+    Forget,
+    /// Its blocks stay, and its numbers may be wrong either way until a clear or a new life.
+    Keep,
 }
 
 /// What a stream's messages are.
@@ -56,6 +76,9 @@ pub struct EngineStream {
     pub windows: Vec<Window>,
     /// Names of adapters that the engine announces by number.
     pub adapter_names: BTreeMap<u64, String>,
+    /// The engine keeps its latest batches and can be asked for them. Whoever brings its batches does so where one is
+    /// missing ([`Indexer::replay_request`](crate::Indexer::replay_request)); the rank waits for the answer.
+    pub replays: bool,
 }
 
 /// Names of blocks no longer held that an engine's rank keeps bound. 256 were enough for every recorded stream;
@@ -73,6 +96,7 @@ impl EngineStream {
             host_chunk_blocks: 1,
             windows: Vec::new(),
             adapter_names: BTreeMap::new(),
+            replays: false,
         }
     }
 
@@ -93,10 +117,5 @@ impl EngineStream {
             windows: self.windows.clone(),
             recent_names: RECENT_NAMES,
         }
-    }
-
-    /// Whether the window of a group is configured, so that events do not change it.
-    pub(crate) fn states_window(&self, group: Group) -> bool {
-        self.windows.iter().any(|window| window.group == group)
     }
 }

@@ -8,7 +8,7 @@ use crate::{Applied, BoundStream, Format, Indexer};
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
 
 /// Counters that go up with every message, labelled with its `stream`.
-const PER_MESSAGE: [PerMessage; 13] = [
+const PER_MESSAGE: [PerMessage; 16] = [
     ("kvtide_events_total", "Events applied.", |applied| applied.events),
     ("kvtide_blocks_stored_total", "Blocks stored, as often as events name them.", |applied| {
         applied.blocks.stored as u64
@@ -44,6 +44,15 @@ const PER_MESSAGE: [PerMessage; 13] = [
         "Batches that name another data-parallel rank than their stream.",
         |applied| applied.other_dp_rank,
     ),
+    ("kvtide_recoveries_total", "Times that a rank began to wait for what it had missed.", |applied| {
+        applied.recoveries
+    }),
+    ("kvtide_recovered_total", "Times that a rank was given what it had missed.", |applied| {
+        applied.recovered
+    }),
+    ("kvtide_recoveries_failed_total", "Times that a rank gave up on what it had missed.", |applied| {
+        applied.given_up
+    }),
 ];
 const UNDECODABLE: &str = "kvtide_messages_undecodable_total";
 const QUERY_SECONDS: &str = "kvtide_query_seconds";
@@ -67,6 +76,14 @@ pub fn describe() {
     describe_gauge!(HELD_BLOCKS, "Blocks held, summed over ranks and tiers.");
     describe_gauge!(PARKED_BLOCKS, "Blocks that wait for their parent or name.");
     describe_gauge!(VERSION, "Version of the scope's index.");
+}
+
+/// Makes a stream's counters visible before there is anything to count: what is absent cannot be watched.
+pub(crate) fn introduce(stream: &BoundStream) {
+    for (metric, ..) in PER_MESSAGE {
+        counter!(metric, "stream" => label(stream)).increment(0);
+    }
+    counter!(UNDECODABLE, "stream" => label(stream)).increment(0);
 }
 
 /// Counts what a message did.

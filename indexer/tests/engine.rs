@@ -59,9 +59,8 @@ impl World {
     fn of(engine: EngineStream) -> World {
         let clock = Clock::manual(1_700_000_000_000);
         let indexer = Indexer::new(Limits::default(), clock.clone());
-        let (name, scope) = ("engine".into(), Scope::new("m", 4));
-        let format = Format::Engine(engine);
-        let stream = indexer.bind(Stream { name, scope, eagle: false, format }).unwrap();
+        let stream = Stream::new("engine", Scope::new("m", 4), Format::Engine(engine));
+        let stream = indexer.bind(stream).unwrap();
         World { clock, indexer, stream }
     }
 

@@ -62,6 +62,9 @@ pub struct Watermark {
     pub best_lag_ms: Option<i64>,
     /// Events known lost in this life and not recovered.
     pub missing_events: u64,
+    /// When it was last proven that everything published until then is applied, in milliseconds of the writer's own
+    /// steady clock.
+    pub verified_at_ms: Option<u64>,
 }
 
 /// How a rank's announcements are to be read. Fixed while the rank is in the index.

@@ -3,9 +3,12 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
 
+mod fleet;
 mod folder;
 pub mod harness;
 mod model;
+pub mod vectors;
 
+pub use fleet::Fleet;
 pub use folder::Folder;
 pub use model::{Model, REACH_NONE};

@@ -133,10 +133,6 @@ fn stream(capture: &Capture, expected: &Expectation, scope: &Scope, worker: usiz
         adapter_names: capture.adapter_ids.iter().map(|(name, &id)| (id, name.clone())).collect(),
         ..EngineStream::new(worker_id)
     };
-    Stream {
-        name: format!("w{worker}"),
-        scope: scope.clone(),
-        eagle: capture.eagle,
-        format: Format::Engine(engine),
-    }
+    let stream = Stream::new(format!("w{worker}"), scope.clone(), Format::Engine(engine));
+    Stream { eagle: capture.eagle, ..stream }
 }

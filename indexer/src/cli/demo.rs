@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
-    serve::{LISTEN, bind, serve_until, stopped},
+    serve::{LISTEN, bind, record_metrics, serve_until, stopped},
 };
 use fleet::Fleet;
 
@@ -38,6 +38,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let metrics = record_metrics()?;
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
     let mut fleet = Fleet::new(Arc::clone(&indexer), arguments.workers, arguments.seed)?;
     let between = Duration::from_secs(1).div_f64(f64::from(u32::try_from(arguments.rate)?));
@@ -51,7 +52,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let _ = stdout().write_all(arguments.introduction(listener.local_addr()?).as_bytes());
         let stop = CancellationToken::new();
         let running = tokio::spawn(run_fleet(fleet, between, stop.clone()));
-        let served = serve_until(&indexer, listener, stopped()?).await;
+        let served = serve_until(&indexer, metrics, listener, stopped()?).await;
         stop.cancel();
         running.await??;
         served

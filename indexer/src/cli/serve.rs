@@ -10,7 +10,7 @@ use kvtide::{
     service::{Service, ServiceLimits},
     telemetry,
 };
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{
     net::TcpListener,
     runtime::Runtime,
@@ -98,13 +98,14 @@ impl Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let config = arguments.config()?;
+    let metrics = record_metrics()?;
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
     let (mut subjects, mut engines) = (Vec::new(), Vec::new());
     for (config, stream) in config.streams()? {
         let bound = indexer.bind(stream)?;
         match (&config.subject, &config.zmq) {
             (Some(subject), _) => subjects.push((subject.clone(), bound)),
-            (None, Some(endpoint)) => engines.push((endpoint.clone(), bound)),
+            (None, Some(endpoint)) => engines.push((endpoint.clone(), config.zmq_replay.clone(), bound)),
             // Its batches are handed in over HTTP.
             (None, None) => {}
         }
@@ -116,7 +117,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Runtime::new()?.block_on(async {
         let listener = bind(listen).await?;
         let feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
-        serve_until(&indexer, listener, stopped()?).await?;
+        serve_until(&indexer, metrics, listener, stopped()?).await?;
         feeds.stop().await;
         info!("stopped");
         Ok::<(), Failure>(())
@@ -124,22 +125,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A stream and where its messages come from: a subject or an endpoint.
-type Source = (String, Arc<BoundStream>);
+/// A stream and the subject that its messages come from.
+type Subject = (String, Arc<BoundStream>);
+/// A stream, its engine's endpoint, and that of its replay socket.
+type Engine = (String, Option<String>, Arc<BoundStream>);
 
 async fn follow(
     indexer: &Arc<Indexer>,
     nats: Option<&NatsConfig>,
-    subjects: Vec<Source>,
-    engines: Vec<Source>,
+    subjects: Vec<Subject>,
+    engines: Vec<Engine>,
 ) -> Result<Feeds, Failure> {
     let mut feeds = Feeds::new(Arc::clone(indexer));
     if let Some(nats) = nats {
         feeds.follow_nats(&nats.url, subjects).await?;
     }
-    for (endpoint, stream) in engines {
+    for (endpoint, replay, stream) in engines {
         let name = stream.stream().name.clone();
-        feeds.follow_zmq(&endpoint, stream).map_err(|error| format!("stream {name}: {error}"))?;
+        feeds
+            .follow_zmq(&endpoint, replay.as_deref(), stream)
+            .map_err(|error| format!("stream {name}: {error}"))?;
     }
     Ok(feeds)
 }
@@ -150,14 +155,20 @@ pub(super) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
     bound.map_err(|error| format!("cannot listen on {listen}: {error}").into())
 }
 
+/// Keeps what is counted from here on.
+pub(super) fn record_metrics() -> Result<PrometheusHandle, Failure> {
+    let metrics = PrometheusBuilder::new().install_recorder()?;
+    telemetry::describe();
+    Ok(metrics)
+}
+
 /// Serves until `stop` is ready.
 pub(super) async fn serve_until(
     indexer: &Arc<Indexer>,
+    metrics: PrometheusHandle,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
-    let metrics = PrometheusBuilder::new().install_recorder()?;
-    telemetry::describe();
     info!("listening on http://{}", listener.local_addr()?);
     let service = Service::new(Arc::clone(indexer), metrics, ServiceLimits::default());
     Ok(service.serve(listener, stop).await?)

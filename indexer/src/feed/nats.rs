@@ -2,13 +2,17 @@
 //!
 //! Core NATS has no acknowledgement. What a connection loses is seen by the frames' own numbers.
 
+mod probe;
+
 use async_nats::{Client, ConnectOptions, Event, Subscriber};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
+use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{BoundStream, Indexer, Message};
+use crate::{BoundStream, Clock, Indexer, Message};
+use probe::Probe;
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
 const QUEUE_MESSAGES: usize = 65_536;
@@ -26,51 +30,62 @@ pub(super) async fn connect(url: &str) -> Result<Client, FeedError> {
         .map_err(|error| FeedError::Connect { url: without_credentials(url), error })
 }
 
-pub(super) async fn subscribe(client: &Client, subject: &str) -> Result<Subscriber, FeedError> {
-    let subscriber = client.subscribe(subject.to_owned()).await;
-    let subscriber =
-        subscriber.map_err(|error| FeedError::Subscribe { subject: subject.to_owned(), error })?;
-    info!(subject, "following");
-    Ok(subscriber)
+/// One subject that is followed.
+pub(super) struct Subscription {
+    client: Client,
+    subscriber: Subscriber,
+    probe: Probe,
 }
 
-pub(super) async fn run(
-    indexer: &Indexer,
-    client: Client,
-    mut subscriber: Subscriber,
-    stream: &BoundStream,
-    stop: CancellationToken,
-) {
-    let mut draining = false;
-    let mut waiting = Vec::new();
-    let mut messages = 0;
-    let mut refusals = Refusals::new();
-    let name = &stream.stream().name;
-    loop {
-        tokio::select! {
-            () = stop.cancelled(), if !draining => {
-                draining = true;
-                // Ends the subscription behind the last message that was routed here.
-                if subscriber.drain().await.is_err() || client.flush().await.is_err() {
-                    break;
+impl Subscription {
+    pub(super) async fn new(client: &Client, clock: Clock, subject: &str) -> Result<Subscription, FeedError> {
+        let refused = |error| FeedError::Subscribe { subject: subject.to_owned(), error };
+        let subscriber = client.subscribe(subject.to_owned()).await.map_err(refused)?;
+        let probe = Probe::new(client, clock).await.map_err(refused)?;
+        info!(subject, "following");
+        Ok(Subscription { client: client.clone(), subscriber, probe })
+    }
+
+    pub(super) async fn run(self, indexer: &Indexer, stream: &BoundStream, stop: CancellationToken) {
+        let Subscription { client, mut subscriber, mut probe } = self;
+        let mut draining = false;
+        let mut waiting = Vec::new();
+        let mut messages = 0;
+        let mut refusals = Refusals::new();
+        let name = &stream.stream().name;
+        loop {
+            tokio::select! {
+                () = stop.cancelled(), if !draining => {
+                    draining = true;
+                    // Ends the subscription behind the last message that was routed here.
+                    if subscriber.drain().await.is_err() || client.flush().await.is_err() {
+                        break;
+                    }
+                }
+                message = subscriber.next() => match message {
+                    Some(message) => waiting.push(message),
+                    None => break,
+                },
+                () = probe.turn(), if !draining => {}
+            }
+            let mut empty = false;
+            while waiting.len() < DECODED_AHEAD && !empty {
+                // Unconstrained: a task that has had its turn would find every queue empty.
+                match unconstrained(subscriber.next()).now_or_never() {
+                    Some(Some(message)) => waiting.push(message),
+                    Some(None) | None => empty = true,
                 }
             }
-            message = subscriber.next() => match message {
-                Some(message) => waiting.push(message),
-                None => break,
-            },
+            apply(indexer, stream, &waiting, &mut refusals);
+            messages += waiting.len();
+            if let Some(proof) = probe.applied(waiting.len(), empty) {
+                indexer.verify(stream, proof.until_ms, proof.doubted_ms);
+            }
+            waiting.clear();
+            tokio::task::yield_now().await;
         }
-        while waiting.len() < DECODED_AHEAD
-            && let Some(Some(message)) = futures_util::FutureExt::now_or_never(subscriber.next())
-        {
-            waiting.push(message);
-        }
-        apply(indexer, stream, &waiting, &mut refusals);
-        messages += waiting.len();
-        waiting.clear();
-        tokio::task::yield_now().await;
+        info!(stream = name, "stopped following after {messages} messages");
     }
-    info!(stream = name, "stopped following after {messages} messages");
 }
 
 fn apply(indexer: &Indexer, stream: &BoundStream, messages: &[async_nats::Message], refusals: &mut Refusals) {

@@ -1,16 +1,22 @@
 //! Follows an engine's own publisher over ZMQ: messages of topic, sequence and batch.
 //!
 //! A publisher keeps nothing for late subscribers. What was published before, or while the connection was down, is
-//! seen by the batches' own numbers.
+//! seen by the batches' own numbers, and asked for on the engine's replay socket, where it has one.
 
-use std::time::Duration;
+mod asking;
+mod replay;
 
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use zeromq::{Socket, SocketRecv, SubSocket, ZmqError, ZmqMessage};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{BoundStream, Indexer, Message};
+use crate::{Applied, BoundStream, Indexer, Message};
+use asking::{Answer, Asking};
+use replay::Replayer;
 
 /// Between one attempt to connect and the next.
 const RETRY: Duration = Duration::from_millis(500);
@@ -25,57 +31,106 @@ pub(super) fn endpoint(endpoint: &str) -> Result<String, FeedError> {
     usable.ok_or_else(|| FeedError::Endpoint { endpoint: endpoint.to_owned() })
 }
 
-pub(super) async fn run(indexer: &Indexer, endpoint: &str, stream: &BoundStream, stop: CancellationToken) {
-    while stop.run_until_cancelled(connect_and_follow(indexer, endpoint, stream)).await.is_some() {
-        // The engine is not there, or no longer: it may come back at any time.
-        if stop.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
-            return;
-        }
-    }
+/// One engine that is followed.
+pub(super) struct Engine {
+    pub(super) indexer: Arc<Indexer>,
+    pub(super) stream: Arc<BoundStream>,
+    pub(super) endpoint: String,
+    pub(super) replay: Option<String>,
+    /// How many engines may be asked at once.
+    pub(super) asking: Arc<Semaphore>,
 }
 
-async fn connect_and_follow(indexer: &Indexer, endpoint: &str, stream: &BoundStream) {
-    let name = &stream.stream().name;
-    let mut socket = SubSocket::new();
-    let connected = async {
-        socket.connect(endpoint).await?;
-        socket.subscribe("").await
-    };
-    if let Err(error) = connected.await {
-        warn!(stream = name, endpoint, %error, "cannot connect");
-        return;
-    }
-    info!(stream = name, endpoint, "following");
-    let mut refusals = Refusals::new();
-    loop {
-        match socket.recv().await {
-            Ok(message) => apply(indexer, stream, endpoint, &message, &mut refusals),
-            Err(ZmqError::NoMessage) => {}
-            Err(error) => {
-                warn!(stream = name, endpoint, %error, "connection lost");
+impl Engine {
+    pub(super) async fn run(&self, stop: CancellationToken) {
+        let mut asking = match &self.replay {
+            Some(endpoint) => Asking::new(Replayer::new(endpoint.clone())),
+            None => Asking::Never,
+        };
+        while stop.run_until_cancelled(self.connect_and_follow(&mut asking)).await.is_some() {
+            // The engine is not there, or no longer: it may come back at any time.
+            if stop.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
                 return;
             }
         }
     }
-}
 
-fn apply(
-    indexer: &Indexer,
-    stream: &BoundStream,
-    endpoint: &str,
-    message: &ZmqMessage,
-    refusals: &mut Refusals,
-) {
-    let parts = match message.iter().collect::<Vec<_>>().as_slice() {
-        [_topic, sequence, payload] => {
-            <[u8; 8]>::try_from(sequence.as_ref()).ok().zip(Some(payload.to_vec()))
+    async fn connect_and_follow(&self, asking: &mut Asking) {
+        let (name, endpoint) = (&self.stream.stream().name, &self.endpoint);
+        let mut socket = SubSocket::new();
+        let connected = async {
+            socket.connect(endpoint).await?;
+            socket.subscribe("").await
+        };
+        if let Err(error) = connected.await {
+            warn!(stream = name, endpoint, %error, "cannot connect");
+            return;
         }
-        _other => None,
-    };
-    // Of a message without a number and a batch nothing can be applied, and something is lost with it.
-    let (sequence, payload) =
-        parts.map_or((None, Vec::new()), |(sequence, payload)| (Some(u64::from_be_bytes(sequence)), payload));
-    if let Err(error) = indexer.apply(stream, Message::Batch { sequence, payload: &payload }) {
-        refusals.report(endpoint, payload.len(), &error);
+        info!(stream = name, endpoint, "following");
+        // What was published before this, the engine has to be asked for.
+        asking.hasten();
+        let mut refusals = Refusals::new();
+        loop {
+            tokio::select! {
+                message = socket.recv() => match message {
+                    Ok(message) => {
+                        if self.apply(&message, &mut refusals).recoveries > 0 {
+                            asking.hasten();
+                        }
+                    }
+                    Err(ZmqError::NoMessage) => {}
+                    Err(error) => {
+                        warn!(stream = name, endpoint, %error, "connection lost");
+                        return;
+                    }
+                },
+                turn = asking.turn() => match turn {
+                    None => asking.start(self),
+                    Some(answer) => {
+                        let complete = self.take(&answer);
+                        asking.end(answer, complete);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Applies an answer. Whether nothing is missing now.
+    fn take(&self, answer: &Answer) -> bool {
+        let (name, from) = (&self.stream.stream().name, answer.request.from);
+        let batches = match &answer.batches {
+            Ok(batches) => batches,
+            Err(error) => {
+                warn!(stream = name, from, %error, "no replay");
+                return false;
+            }
+        };
+        let taken = batches.iter().map(|(sequence, payload)| (*sequence, payload));
+        match self.indexer.apply_replay(&self.stream, answer.request, taken) {
+            Ok(applied) if applied.recovered > 0 => {
+                info!(stream = name, from, batches = batches.len(), "recovered");
+            }
+            Ok(_) => debug!(stream = name, from, batches = batches.len(), "replayed"),
+            Err(error) => warn!(stream = name, %error, "replay refused"),
+        }
+        // Something may have been published between the answer and what had waited for it, or it is another process.
+        !self.indexer.is_recovering(&self.stream)
+    }
+
+    fn apply(&self, message: &ZmqMessage, refusals: &mut Refusals) -> Applied {
+        let parts = match message.iter().collect::<Vec<_>>().as_slice() {
+            [_topic, sequence, payload] => {
+                <[u8; 8]>::try_from(sequence.as_ref()).ok().zip(Some(payload.to_vec()))
+            }
+            _other => None,
+        };
+        // Of a message without a number and a batch nothing can be applied, and something is lost with it.
+        let (sequence, payload) = parts
+            .map_or((None, Vec::new()), |(sequence, payload)| (Some(u64::from_be_bytes(sequence)), payload));
+        let applied = self.indexer.apply(&self.stream, Message::Batch { sequence, payload: &payload });
+        applied.unwrap_or_else(|error| {
+            refusals.report(&self.endpoint, payload.len(), &error);
+            Applied::default()
+        })
     }
 }

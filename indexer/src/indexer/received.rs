@@ -3,9 +3,10 @@
 use kvtide_events::{Batch, DecodeError, Engine, Frame};
 use kvtide_radix::Rank;
 
-use super::{ApplyError, BoundStream};
+use super::{ApplyError, BoundStream, digest};
 use crate::{
     Applied,
+    mirror::LiveBatch,
     pending::PendingEvents,
     stream::{Format, Stream},
     telemetry,
@@ -34,14 +35,14 @@ pub struct Received<'a> {
 
 enum Decoded {
     Frame(Frame),
-    Batch { sequence: Option<u64>, batch: Batch },
+    Batch { sequence: Option<u64>, digest: u64, bytes: usize, batch: Batch },
 }
 
 /// What is lost with a message that does not decode.
 #[derive(Clone, Copy)]
 enum Lost {
     Frame { publisher_id: Option<u64> },
-    Batch { sequence: Option<u64> },
+    Batch { sequence: Option<u64>, digest: u64 },
 }
 
 impl<'a> Received<'a> {
@@ -53,9 +54,10 @@ impl<'a> Received<'a> {
             },
             (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
                 let engine: Engine = engine.engine(stream.stream.scope.block_size);
+                let (digest, bytes) = (digest(payload), payload.len());
                 match engine.decode(payload) {
-                    Ok(batch) => Ok(Decoded::Batch { sequence, batch }),
-                    Err(error) => Err((error, Lost::Batch { sequence })),
+                    Ok(batch) => Ok(Decoded::Batch { sequence, digest, bytes, batch }),
+                    Err(error) => Err((error, Lost::Batch { sequence, digest })),
                 }
             }
             (message, format) => {
@@ -76,13 +78,14 @@ impl<'a> Received<'a> {
         let mut mirror = stream.scope.mirror.lock();
         let (applied, refused) = match (content, &stream.stream.format) {
             (Ok(Decoded::Frame(frame)), _) => (mirror.apply_frame(stream.source, frame, pending), None),
-            (Ok(Decoded::Batch { sequence, batch }), Format::Engine(engine)) => {
-                (mirror.apply_batch(stream.source, engine, sequence, &batch), None)
+            (Ok(Decoded::Batch { sequence, digest, bytes, batch }), Format::Engine(engine)) => {
+                let live = LiveBatch { sequence, batch, digest, bytes, pending };
+                (mirror.apply_batch(stream.source, engine, live), None)
             }
             (Ok(Decoded::Batch { .. }), Format::Dynamo | Format::Direct) => (Applied::default(), None),
             (Err((error, Lost::Frame { publisher_id })), _) => (mirror.lose_frame(publisher_id), Some(error)),
-            (Err((error, Lost::Batch { sequence })), _) => {
-                (mirror.lose_batch(stream.source, sequence), Some(error))
+            (Err((error, Lost::Batch { sequence, digest })), _) => {
+                (mirror.lose_batch(stream.source, sequence, digest), Some(error))
             }
         };
         drop(mirror);

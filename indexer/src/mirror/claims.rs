@@ -36,6 +36,11 @@ pub(super) enum Claim {
 }
 
 impl Claims {
+    /// The publisher that feeds the rank, or fed it last.
+    pub(super) fn current(&self) -> Option<u64> {
+        self.current
+    }
+
     /// Whether this is the publisher that feeds the rank, or fed it last.
     pub(super) fn is_current(&self, publisher: u64) -> bool {
         self.current == Some(publisher)

@@ -2,14 +2,14 @@
 
 use kvtide_radix::{Event, Knowledge, Rank, RankSettings};
 
-use super::{Applied, Mirror, Refusal, claim};
+use super::{Applied, Mirror, Refusal, Source, claim};
 
 impl Mirror {
     /// Applies events of one rank, as one version. `first_event_id` numbers the first of them, the others follow;
     /// without it nothing shows whether anything is missing, and the rank's numbers are a lower bound.
     pub(crate) fn apply_events(
         &mut self,
-        source: u32,
+        source: Source,
         rank: Rank,
         first_event_id: Option<u64>,
         events: &[Event],

@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use kvtide_events::{Cursor, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
-use super::{Applied, Mirror, Refusal, Times, claim, claims::Claim, early::EarlyFrame, rank::RankStream};
+use super::{
+    Applied, Mirror, Refusal, Source, Times, claim, claims::Claim, early::EarlyFrame, rank::RankStream,
+};
 use crate::pending::PendingEvents;
 
 /// Publishers that are remembered before those are let go to which no rank belongs now.
@@ -27,7 +29,7 @@ pub(crate) struct Publisher {
 /// A frame, and how it stands to its publisher's ones before it.
 struct Incoming<'a> {
     frame: &'a Frame,
-    source: u32,
+    source: Source,
     times: Times,
     /// Frames missing in front of it.
     lost: u64,
@@ -50,7 +52,7 @@ enum Continuity {
 impl Mirror {
     /// Applies a frame in its turn, and then those that have waited for it; each as one version. One that came
     /// ahead of its turn waits, and nothing is applied yet.
-    pub(crate) fn apply_frame(&mut self, source: u32, frame: Frame, pending: PendingEvents) -> Applied {
+    pub(crate) fn apply_frame(&mut self, source: Source, frame: Frame, pending: PendingEvents) -> Applied {
         self.make_room_for(frame.publisher_id);
         let arrived_ms = self.clock.steady_ms();
         let mut applied = Applied::default();
@@ -76,13 +78,13 @@ impl Mirror {
 
     /// Applies what has waited long enough for frames in front of it, which are lost now. Returns what that did,
     /// by source.
-    pub(crate) fn apply_due(&mut self) -> Vec<(u32, Applied)> {
+    pub(super) fn apply_due(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
         let mut all = Vec::new();
         while let Some(early) = self.early.take_due(now_ms) {
             let (source, mut applied) = (early.source, Applied::default());
             self.apply_in_turn(early, &mut applied);
-            all.push((source, applied));
+            all.push((source.id, applied));
         }
         all
     }
@@ -99,7 +101,7 @@ impl Mirror {
         }
     }
 
-    fn apply_one(&mut self, source: u32, frame: &Frame, arrived_ms: u64) -> Applied {
+    fn apply_one(&mut self, source: Source, frame: &Frame, arrived_ms: u64) -> Applied {
         let mut applied = Applied::default();
         // A frame that has waited is as old as its arrival: who is late is judged by that.
         let times = Times { steady_ms: arrived_ms, ..self.times(Some(frame.published_at_ms)) };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use kvtide_events::Frame;
 
+use super::Source;
 use crate::pending::PendingEvents;
 
 /// So long an early frame waits.
@@ -16,7 +17,7 @@ const PUBLISHERS: usize = 4096;
 
 /// A frame that waits, or that has waited and is due.
 pub(super) struct EarlyFrame {
-    pub(super) source: u32,
+    pub(super) source: Source,
     pub(super) frame: Frame,
     pub(super) arrived_ms: u64,
     /// Its events are pending for as long as it waits.
@@ -39,6 +40,11 @@ impl Early {
         // A repeat of one that waits replaces it.
         self.publishers.entry(id).or_default().insert(early.frame.sequence, early);
         None
+    }
+
+    /// Whether frames of the publisher wait for others.
+    pub(super) fn waits_for(&self, publisher: u64) -> bool {
+        self.publishers.contains_key(&publisher)
     }
 
     /// Takes out the publisher's frame with that number.

@@ -3,61 +3,85 @@
 use kvtide_events::{Batch, Step};
 use kvtide_radix::{Knowledge, Update, Window};
 
-use super::{Applied, Mirror, Refusal, claim, rank::RankStream};
-use crate::stream::EngineStream;
+use super::{Applied, Mirror, Refusal, Source, Times, claim, rank::RankStream};
+use crate::{pending::PendingEvents, stream::EngineStream};
+
+/// A batch that has just come.
+pub(crate) struct LiveBatch {
+    /// Its number, if it came with one.
+    pub(crate) sequence: Option<u64>,
+    pub(crate) batch: Batch,
+    /// Tells it from another batch of the same number.
+    pub(crate) digest: u64,
+    /// Length of its payload.
+    pub(crate) bytes: usize,
+    pub(crate) pending: PendingEvents,
+}
+
+/// A batch with its number.
+pub(crate) struct NumberedBatch {
+    pub(crate) sequence: u64,
+    pub(crate) digest: u64,
+    pub(crate) batch: Batch,
+}
+
+/// How a batch's number continues its rank's stream.
+#[derive(Clone, Copy)]
+enum Continuity {
+    /// It is the next one.
+    InTurn,
+    /// Others come between the last one and this.
+    Behind,
+    /// The first of a process.
+    Starts,
+    /// A later one of a process of which none has been taken.
+    Joins,
+    /// Taken before.
+    Repeated,
+}
 
 impl Mirror {
-    /// Applies a batch, as one version. `sequence` is its number, if it came with one.
-    pub(crate) fn apply_batch(
-        &mut self,
-        source: u32,
-        stream: &EngineStream,
-        sequence: Option<u64>,
-        batch: &Batch,
-    ) -> Applied {
+    /// Applies a batch, as one version; or lets it wait, where its rank is about to be given what it has missed.
+    pub(crate) fn apply_batch(&mut self, source: Source, stream: &EngineStream, live: LiveBatch) -> Applied {
+        let batch = &live.batch;
         let mut applied = Applied { ignored: batch.ignored.len() as u64, ..Applied::default() };
         if let (Some(ours), Some(theirs)) = (stream.dp_rank, batch.dp_rank) {
             applied.other_dp_rank += u64::from(ours != theirs);
         }
         let rank = stream.rank(batch);
-        let published_at_ms = milliseconds(batch.published_at_s);
-        let times = self.times(Some(published_at_ms));
+        let times = self.times(Some(milliseconds(batch.published_at_s)));
         if self.is_refused(rank, source) {
             applied.refuse(Refusal::OtherSource, batch.events.len());
             return applied;
         }
         let ranks = &mut self.ranks;
-        self.writer.update(|update| {
-            let state = match claim(ranks, update, rank, source, || stream.rank_settings()) {
-                Ok(state) => state,
-                Err(refusal) => return applied.refuse(refusal, batch.events.len()),
-            };
-            if !state.take_batch(update, sequence, published_at_ms, &mut applied) {
-                return;
-            }
-            state.learn_windows(update, stream, &batch.windows);
-            for event in &batch.events {
-                state.apply(update, event, &mut applied);
-            }
-            state.mark(update, times);
+        self.writer.update(|update| match claim(ranks, update, rank, source, || stream.rank_settings()) {
+            Ok(state) => state.receive(update, live, times, &mut applied),
+            Err(refusal) => applied.refuse(refusal, live.batch.events.len()),
         });
         applied
     }
 
     /// A batch came that does not decode: its rank, which only the batch may have named, has a hole.
-    pub(crate) fn lose_batch(&mut self, source: u32, sequence: Option<u64>) -> Applied {
+    pub(crate) fn lose_batch(&mut self, source: Source, sequence: Option<u64>, digest: u64) -> Applied {
         let mut applied = Applied::default();
         let times = self.times(None);
-        let mut streams: Vec<_> = self.ranks.values_mut().filter(|stream| stream.source == source).collect();
+        let mut streams: Vec<_> =
+            self.ranks.values_mut().filter(|stream| stream.source.id == source.id).collect();
         if streams.is_empty() {
             return applied;
         }
         self.writer.update(|update| {
             for stream in &mut streams {
+                // Its number is missing, so that the engine is asked for it and sends it again.
+                if stream.is_recovering() {
+                    continue;
+                }
                 let before = match sequence.map(|sequence| stream.cursor.take(sequence)) {
                     Some(Step::Gap { missing }) => missing,
                     Some(Step::First | Step::Next | Step::Repeat) | None => 0,
                 };
+                stream.last_digest = digest;
                 stream.hole(update, before.saturating_add(1), &mut applied);
                 stream.mark(update, times);
             }
@@ -67,43 +91,91 @@ impl Mirror {
 }
 
 impl RankStream {
-    /// Settles whether a batch continues the rank's stream, and whether it starts a new life.
-    fn take_batch(
-        &mut self,
-        update: &mut Update<'_>,
-        sequence: Option<u64>,
-        published_at_ms: u64,
-        applied: &mut Applied,
-    ) -> bool {
-        let last_published_at_ms = std::mem::replace(&mut self.last_batch_at_ms, published_at_ms);
+    fn receive(&mut self, update: &mut Update<'_>, live: LiveBatch, times: Times, applied: &mut Applied) {
+        let LiveBatch { sequence, batch, digest, bytes, pending } = live;
         let Some(sequence) = sequence else {
             // Without a number nothing shows what came before.
             if self.knowledge() == Knowledge::Unknown {
                 self.begin_life(update, false, applied);
             }
             self.doubt();
-            return true;
+            self.apply_events(update, &batch, times, applied);
+            return;
         };
-        let restarted = match self.cursor.step(sequence) {
-            Step::First => true,
+        let numbered = NumberedBatch { sequence, digest, batch };
+        if self.is_recovering() {
+            self.wait(update, numbered, (times, bytes, pending), applied);
+            return;
+        }
+        match self.stands(sequence, times) {
+            Continuity::Repeated => applied.repeated += 1,
+            Continuity::InTurn => self.take_batch(update, numbered, times, applied),
+            Continuity::Starts => {
+                self.begin_life(update, true, applied);
+                self.take_batch(update, numbered, times, applied);
+            }
+            continuity @ (Continuity::Behind | Continuity::Joins) => {
+                let joins = matches!(continuity, Continuity::Joins);
+                if self.source.replays {
+                    self.recover(update, joins, times, applied);
+                    self.wait(update, numbered, (times, bytes, pending), applied);
+                    return;
+                }
+                if joins {
+                    self.begin_life(update, false, applied);
+                }
+                self.take_batch(update, numbered, times, applied);
+            }
+        }
+    }
+
+    fn stands(&self, sequence: u64, times: Times) -> Continuity {
+        let starts = if sequence == 0 { Continuity::Starts } else { Continuity::Joins };
+        match self.cursor.step(sequence) {
+            Step::First if !self.is_silent() => starts,
+            Step::First if sequence > 0 => Continuity::Behind,
+            Step::First => Continuity::InTurn,
+            Step::Next => Continuity::InTurn,
+            Step::Gap { .. } => Continuity::Behind,
             // A number that falls back with a later time: another process. With an earlier one: a repeat.
-            Step::Repeat => published_at_ms > last_published_at_ms,
-            Step::Next | Step::Gap { .. } => false,
-        };
-        if restarted {
-            self.begin_life(update, sequence == 0, applied);
+            Step::Repeat if times.published_at_ms > Some(self.last_batch_at_ms) => starts,
+            Step::Repeat => Continuity::Repeated,
         }
-        let taken = self.advance(update, sequence, 0, applied);
-        if !taken {
-            self.last_batch_at_ms = last_published_at_ms;
+    }
+
+    /// Whether the engine is known to have published nothing so far.
+    pub(super) fn is_silent(&self) -> bool {
+        self.knowledge() == Knowledge::Complete && self.has_had_nothing()
+    }
+
+    /// Takes a batch that was not taken before. What is missing in front of it is lost.
+    pub(super) fn take_batch(
+        &mut self,
+        update: &mut Update<'_>,
+        numbered: NumberedBatch,
+        times: Times,
+        applied: &mut Applied,
+    ) {
+        let NumberedBatch { sequence, digest, batch } = numbered;
+        self.advance(update, sequence, 0, applied);
+        self.last_batch_at_ms = times.published_at_ms.unwrap_or(self.last_batch_at_ms);
+        self.last_digest = digest;
+        self.apply_events(update, &batch, times, applied);
+    }
+
+    fn apply_events(&mut self, update: &mut Update<'_>, batch: &Batch, times: Times, applied: &mut Applied) {
+        self.learn_windows(update, &batch.windows);
+        for event in &batch.events {
+            self.apply(update, event, applied);
         }
-        taken
+        self.mark(update, times);
     }
 
     /// Takes over the windows that events state, for groups of which none is configured.
-    fn learn_windows(&mut self, update: &mut Update<'_>, stream: &EngineStream, stated: &[Window]) {
+    fn learn_windows(&mut self, update: &mut Update<'_>, stated: &[Window]) {
         let mut learned = false;
-        for window in stated.iter().filter(|window| !stream.states_window(window.group)) {
+        let configured = |group| self.configured_windows.iter().any(|window| window.group == group);
+        for window in stated.iter().filter(|window| !configured(window.group)) {
             if !self.windows.contains(window) {
                 self.windows.retain(|other| other.group != window.group);
                 self.windows.push(*window);
@@ -111,7 +183,7 @@ impl RankStream {
             }
         }
         if learned {
-            let windows = stream.windows.iter().chain(&self.windows).copied().collect();
+            let windows = self.configured_windows.iter().chain(&self.windows).copied().collect();
             update.set_windows(self.slot, windows);
         }
     }
@@ -123,6 +195,6 @@ impl RankStream {
     clippy::cast_sign_loss,
     reason = "`as` saturates, and NaN becomes 0"
 )]
-fn milliseconds(seconds: f64) -> u64 {
+pub(super) fn milliseconds(seconds: f64) -> u64 {
     (seconds * 1000.0) as u64
 }

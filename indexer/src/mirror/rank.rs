@@ -1,25 +1,29 @@
 //! One rank's stream: which life it is in, how far it is applied, and what that makes of its numbers.
 //!
-//! The table of docs/FRESHNESS.md, as far as no source of recovery is needed.
+//! The table of docs/FRESHNESS.md; what a rank does that waits for something missing is in `replay.rs`.
 
 use kvtide_events::{Cursor, Step};
 use kvtide_radix::{Event, Knowledge, Life, RankSlot, Tier, Update, Watermark, Window};
 
-use super::{Applied, Times, claims::Claims};
-use crate::freshness::BestLag;
+use super::{Applied, Source, Times, claims::Claims, replay::Recovery};
+use crate::{GapPolicy, freshness::BestLag};
 
 /// Where a rank's stream stands.
 pub(crate) struct RankStream {
     pub(super) slot: RankSlot,
     /// The one stream that feeds the rank.
-    pub(super) source: u32,
+    pub(super) source: Source,
     /// Events (Dynamo, in process) or batches (engines) of this life.
     pub(super) cursor: Cursor,
     pub(super) claims: Claims,
-    /// When the last batch was published, by the engine's clock.
+    /// When the last batch was published, by the engine's clock, and what tells it from another of its number.
     pub(super) last_batch_at_ms: u64,
-    /// Windows that the rank's events have stated.
+    pub(super) last_digest: u64,
+    /// Windows that are configured, and those that the rank's events have stated.
+    pub(super) configured_windows: Vec<Window>,
     pub(super) windows: Vec<Window>,
+    /// Something is missing that may still come.
+    pub(super) recovery: Option<Recovery>,
     watermark: Watermark,
     best_lag: BestLag,
     /// Something was taken that the watermark does not show yet.
@@ -31,14 +35,17 @@ pub(crate) struct RankStream {
 }
 
 impl RankStream {
-    pub(super) fn new(slot: RankSlot, source: u32) -> RankStream {
+    pub(super) fn new(slot: RankSlot, source: Source, configured_windows: Vec<Window>) -> RankStream {
         RankStream {
             slot,
             source,
             cursor: Cursor::default(),
             claims: Claims::default(),
             last_batch_at_ms: 0,
+            last_digest: 0,
+            configured_windows,
             windows: Vec::new(),
+            recovery: None,
             watermark: Watermark::default(),
             best_lag: BestLag::default(),
             taken: false,
@@ -47,8 +54,18 @@ impl RankStream {
         }
     }
 
+    /// What is known of the life so far, whether or not something is being recovered.
     pub(super) fn knowledge(&self) -> Knowledge {
         self.watermark.knowledge
+    }
+
+    /// Whether nothing was taken in this life so far.
+    pub(super) fn has_had_nothing(&self) -> bool {
+        self.watermark.applied_at_ms.is_none()
+    }
+
+    pub(super) fn life(&self) -> Life {
+        self.watermark.life
     }
 
     /// A new life of the rank's publisher: nothing of the old one is left. It is known whole if it is seen from its
@@ -74,10 +91,17 @@ impl RankStream {
     }
 
     /// Something is lost and nothing can bring it back: what is held is not known any more, so that it is forgotten,
-    /// and what comes from here on is a lower bound.
+    /// and what comes from here on is a lower bound; or it is kept, if the stream wants that.
     pub(super) fn hole(&mut self, update: &mut Update<'_>, missing: u64, applied: &mut Applied) {
-        update.forget(self.slot);
-        self.watermark.knowledge = Knowledge::Partial;
+        match (self.source.gap_policy, self.knowledge()) {
+            // Two publishers claim the rank: nothing is known, hole or not.
+            (_, Knowledge::Unknown) => {}
+            (GapPolicy::Keep, _) => self.watermark.knowledge = Knowledge::Gap,
+            (GapPolicy::Forget, _) => {
+                update.forget(self.slot);
+                self.watermark.knowledge = Knowledge::Partial;
+            }
+        }
         self.miss(missing, applied);
         applied.holes += 1;
     }
@@ -147,6 +171,22 @@ impl RankStream {
         }
     }
 
+    /// Everything that was published until then is applied.
+    pub(super) fn verify(&mut self, until_ms: u64) {
+        self.watermark.verified_at_ms = self.watermark.verified_at_ms.max(Some(until_ms));
+    }
+
+    /// Everything that was published until then has come, if nothing could be lost since `doubted_ms` without a later
+    /// event showing it.
+    pub(super) fn vouch(&mut self, update: &mut Update<'_>, until_ms: u64, doubted_ms: Option<u64>) {
+        let lived = self.watermark.life > Life(0) && self.knowledge() != Knowledge::Unknown;
+        let in_order = doubted_ms.is_none_or(|doubted| self.watermark.applied_at_ms > Some(doubted));
+        if lived && in_order && self.recovery.is_none() {
+            self.verify(until_ms);
+            update.mark(self.slot, self.watermark);
+        }
+    }
+
     /// Publishes where the stream stands now. Its times are those of the newest event taken: what only repeats, or
     /// shows a loss, does not move them.
     pub(super) fn mark(&mut self, update: &mut Update<'_>, times: Times) {
@@ -159,6 +199,7 @@ impl RankStream {
                 self.watermark.best_lag_ms = Some(self.best_lag.note(times.steady_ms, lag));
             }
         }
-        update.mark(self.slot, self.watermark);
+        let shown = if self.recovery.is_some() { Knowledge::Recovering } else { self.watermark.knowledge };
+        update.mark(self.slot, Watermark { knowledge: shown, ..self.watermark });
     }
 }

@@ -21,8 +21,7 @@ impl World {
     fn new() -> World {
         let clock = Clock::manual(1_700_000_000_000);
         let indexer = Indexer::new(Limits::default(), clock.clone());
-        let (name, scope) = ("bus".into(), Scope::new("m", 4));
-        let stream = indexer.bind(Stream { name, scope, eagle: false, format: Format::Dynamo }).unwrap();
+        let stream = indexer.bind(Stream::new("bus", Scope::new("m", 4), Format::Dynamo)).unwrap();
         World { clock, indexer, stream, published_at: 0 }
     }
 

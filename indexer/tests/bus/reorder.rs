@@ -23,8 +23,7 @@ impl World {
         let clock = Clock::manual(1_700_000_000_000);
         let indexer = Indexer::new(Limits::default(), clock.clone());
         let scope = Scope::new("m", 4);
-        let stream = Stream { name: "bus".into(), scope, eagle: false, format: Format::Dynamo };
-        let stream = indexer.bind(stream).unwrap();
+        let stream = indexer.bind(Stream::new("bus", scope, Format::Dynamo)).unwrap();
         World { clock, indexer, stream }
     }
 

@@ -1,0 +1,305 @@
+//! A rank that has missed batches which its engine still has: its blocks stay as they were, and what comes meanwhile
+//! waits, until the engine's answer closes the gap or there is none in time.
+
+use std::collections::VecDeque;
+
+use kvtide_events::{Batch, Step};
+use kvtide_radix::{Life, Rank, Update};
+
+use super::{
+    Applied, Mirror, Source, Times, claim,
+    engine::{NumberedBatch, milliseconds},
+    rank::RankStream,
+};
+use crate::{pending::PendingEvents, stream::EngineStream};
+
+/// A rank waits for so long; then what is missing is lost.
+const PATIENCE_MS: u64 = 10_000;
+/// So many batches wait, and so many bytes of them; one more, and what is missing in front of them is lost.
+const WAITING_BATCHES: usize = 16_384;
+const WAITING_BYTES: usize = 256 << 20;
+
+/// What to ask an engine for: its batches from a number on. The answer goes to
+/// [`Indexer::apply_replay`](crate::Indexer::apply_replay).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplayRequest {
+    /// The first batch to ask for: the last one that was taken, which shows that it is still the same process, or 0.
+    pub from: u64,
+    /// The batch that was taken last, and its digest.
+    last: Option<(u64, u64)>,
+    life: Life,
+    asked_at_ms: u64,
+}
+
+/// One batch of an engine's answer.
+pub(crate) struct ReplayedBatch {
+    pub(crate) sequence: u64,
+    pub(crate) digest: u64,
+    /// None where it does not decode.
+    pub(crate) batch: Option<Batch>,
+}
+
+/// A batch that waits for those in front of it.
+pub(super) struct Waiting {
+    numbered: NumberedBatch,
+    times: Times,
+    bytes: usize,
+    /// Its events are pending for as long as it waits.
+    _pending: PendingEvents,
+}
+
+/// What a rank waits with.
+pub(super) struct Recovery {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    since_ms: u64,
+}
+
+/// What an engine's answer says about the life that it was asked about.
+enum Verdict {
+    /// It goes on.
+    Continues,
+    /// It is that of another process.
+    Ended,
+    /// The batch that was taken last is not there any more, so that others may be lost and nothing shows whether it is
+    /// still the same process.
+    Unproven,
+    /// Nothing was known before, and this is all that there is, from its first batch on or not.
+    Begins { whole: bool },
+}
+
+impl Mirror {
+    /// What to ask a stream's engine for, so that everything that it has published until now is applied.
+    pub(crate) fn replay_request(&self, source: Source) -> ReplayRequest {
+        let known = self.ranks.values().find(|stream| stream.source.id == source.id);
+        let last = known.and_then(|stream| Some((stream.cursor.last()?, stream.last_digest)));
+        ReplayRequest {
+            from: last.map_or(0, |(sequence, _)| sequence),
+            last,
+            life: known.map_or(Life(0), RankStream::life),
+            asked_at_ms: self.clock.steady_ms(),
+        }
+    }
+
+    /// Whether a rank of the stream waits for what it has missed.
+    pub(crate) fn is_recovering(&self, source: Source) -> bool {
+        self.ranks.values().any(|stream| stream.source.id == source.id && stream.is_recovering())
+    }
+
+    /// Applies an engine's answer, as one version.
+    pub(crate) fn apply_replay(
+        &mut self,
+        source: Source,
+        stream: &EngineStream,
+        request: ReplayRequest,
+        batches: Vec<ReplayedBatch>,
+    ) -> Applied {
+        let mut applied = Applied::default();
+        let times = self.times(None);
+        let Some(rank) = self.replayed_rank(source, stream, &batches) else { return applied };
+        let ranks = &mut self.ranks;
+        self.writer.update(|update| match claim(ranks, update, rank, source, || stream.rank_settings()) {
+            Ok(state) => state.take_replay(update, request, batches, times, &mut applied),
+            Err(refusal) => applied.refuse(refusal, batches.len()),
+        });
+        applied
+    }
+
+    /// Whose answer it is. Of an engine that has published nothing only the configuration can tell.
+    fn replayed_rank(
+        &self,
+        source: Source,
+        stream: &EngineStream,
+        batches: &[ReplayedBatch],
+    ) -> Option<Rank> {
+        let known = self.ranks.iter().find(|(_, state)| state.source.id == source.id);
+        let named = || batches.iter().find_map(|replayed| Some(stream.rank(replayed.batch.as_ref()?)));
+        let configured = || Some(Rank { worker_id: stream.worker_id, dp_rank: stream.dp_rank? });
+        known.map(|(&rank, _)| rank).or_else(named).or_else(configured)
+    }
+
+    /// Gives up on answers that have not come in time. Returns what that did, by source.
+    pub(super) fn give_up_overdue(&mut self) -> Vec<(u32, Applied)> {
+        let now_ms = self.clock.steady_ms();
+        let overdue = self.ranks.values_mut().filter(|state| state.is_overdue(now_ms));
+        overdue
+            .map(|state| {
+                let mut applied = Applied::default();
+                self.writer.update(|update| state.give_up(update, &mut applied));
+                (state.source.id, applied)
+            })
+            .collect()
+    }
+}
+
+impl RankStream {
+    pub(super) fn is_recovering(&self) -> bool {
+        self.recovery.is_some()
+    }
+
+    fn is_overdue(&self, now_ms: u64) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| recovery.since_ms + PATIENCE_MS <= now_ms)
+    }
+
+    /// Something is missing that can be asked for. With `anew` it is another life, of which nothing is known yet, so that
+    /// what is held of the old one goes.
+    pub(super) fn recover(
+        &mut self,
+        update: &mut Update<'_>,
+        anew: bool,
+        times: Times,
+        applied: &mut Applied,
+    ) {
+        if anew {
+            self.lose(update);
+            self.cursor = kvtide_events::Cursor::default();
+        }
+        self.recovery = Some(Recovery { waiting: VecDeque::new(), bytes: 0, since_ms: times.steady_ms });
+        applied.recoveries += 1;
+        self.mark(update, times);
+    }
+
+    /// Lets a batch wait for those in front of it.
+    pub(super) fn wait(
+        &mut self,
+        update: &mut Update<'_>,
+        numbered: NumberedBatch,
+        (times, bytes, pending): (Times, usize, PendingEvents),
+        applied: &mut Applied,
+    ) {
+        let Some(recovery) = &mut self.recovery else { return };
+        if let Some(last) = recovery.waiting.back()
+            && numbered.sequence <= last.numbered.sequence
+        {
+            if times.published_at_ms <= last.times.published_at_ms {
+                applied.repeated += 1;
+                return;
+            }
+            // The engine has started again meanwhile.
+            self.recovery = None;
+            if numbered.sequence == 0 {
+                self.begin_life(update, true, applied);
+                self.take_batch(update, numbered, times, applied);
+                return;
+            }
+            self.recover(update, true, times, applied);
+            return self.wait(update, numbered, (times, bytes, pending), applied);
+        }
+        applied.waiting += 1;
+        recovery.bytes += bytes;
+        recovery.waiting.push_back(Waiting { numbered, times, bytes, _pending: pending });
+        if recovery.waiting.len() > WAITING_BATCHES || recovery.bytes > WAITING_BYTES {
+            self.give_up(update, applied);
+        }
+    }
+
+    /// What is missing will not come: it is lost, and what has waited is applied.
+    pub(super) fn give_up(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
+        let Some(recovery) = self.recovery.take() else { return };
+        applied.given_up += 1;
+        if self.cursor.last().is_none() {
+            let first = recovery.waiting.front();
+            self.begin_life(update, first.is_some_and(|first| first.numbered.sequence == 0), applied);
+        }
+        for Waiting { numbered, times, .. } in recovery.waiting {
+            // One of a process that has gone may have come late.
+            if times.published_at_ms < Some(self.last_batch_at_ms) {
+                applied.repeated += 1;
+            } else {
+                self.take_batch(update, numbered, times, applied);
+            }
+        }
+    }
+
+    fn take_replay(
+        &mut self,
+        update: &mut Update<'_>,
+        request: ReplayRequest,
+        batches: Vec<ReplayedBatch>,
+        times: Times,
+        applied: &mut Applied,
+    ) {
+        // It may be about a life that has ended since, or one that has begun.
+        if request.life != self.life() || request.last.is_none() != self.cursor.last().is_none() {
+            return;
+        }
+        let verdict = self.judge(request, &batches);
+        let first = batches.first().map_or(0, |first| first.sequence);
+        match verdict {
+            Verdict::Ended => return self.recover(update, true, times, applied),
+            Verdict::Begins { whole } => self.begin_life(update, whole, applied),
+            Verdict::Unproven if !self.is_recovering() => return,
+            // Where numbers are left out, the first batch behind them shows it.
+            Verdict::Unproven if self.cursor.step(first) == Step::Next => self.hole(update, 0, applied),
+            Verdict::Unproven | Verdict::Continues => {}
+        }
+        for ReplayedBatch { sequence, digest, batch } in batches {
+            let Some(batch) = batch else {
+                self.skip_unreadable(update, sequence, digest, applied);
+                continue;
+            };
+            let times = Times { published_at_ms: Some(milliseconds(batch.published_at_s)), ..times };
+            if self.cursor.step(sequence) != Step::Repeat {
+                self.take_batch(update, NumberedBatch { sequence, digest, batch }, times, applied);
+            }
+        }
+        self.end_waiting(update, applied);
+        if !self.is_recovering() {
+            self.verify(request.asked_at_ms);
+        }
+        self.mark(update, times);
+    }
+
+    fn judge(&self, request: ReplayRequest, batches: &[ReplayedBatch]) -> Verdict {
+        let first = batches.first();
+        let Some((last, digest)) = request.last else {
+            let waits = self.recovery.as_ref().and_then(|recovery| recovery.waiting.front());
+            let first = first.map(|first| first.sequence).or(waits.map(|first| first.numbered.sequence));
+            let whole = first.is_none_or(|first| first == 0);
+            return if whole && self.is_silent() { Verdict::Continues } else { Verdict::Begins { whole } };
+        };
+        match first {
+            Some(first) if first.sequence == last && first.digest == digest => Verdict::Continues,
+            Some(first) if first.sequence > last => Verdict::Unproven,
+            Some(_) | None => Verdict::Ended,
+        }
+    }
+
+    /// A batch that the engine has and that does not decode: what it said is lost.
+    fn skip_unreadable(
+        &mut self,
+        update: &mut Update<'_>,
+        sequence: u64,
+        digest: u64,
+        applied: &mut Applied,
+    ) {
+        if self.cursor.step(sequence) != Step::Repeat {
+            self.advance(update, sequence, 0, applied);
+            self.last_digest = digest;
+            self.hole(update, 1, applied);
+        }
+    }
+
+    /// Applies what has waited, up to where something is still missing.
+    fn end_waiting(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
+        let Some(mut recovery) = self.recovery.take() else { return };
+        while let Some(next) = recovery.waiting.front() {
+            match self.cursor.step(next.numbered.sequence) {
+                Step::Gap { .. } => {
+                    self.recovery = Some(recovery);
+                    return;
+                }
+                step @ (Step::First | Step::Next | Step::Repeat) => {
+                    let Some(Waiting { numbered, times, bytes, .. }) = recovery.waiting.pop_front() else {
+                        break;
+                    };
+                    recovery.bytes -= bytes;
+                    if step != Step::Repeat {
+                        self.take_batch(update, numbered, times, applied);
+                    }
+                }
+            }
+        }
+        applied.recovered += 1;
+    }
+}

@@ -1,0 +1,26 @@
+//! Where a message comes from, as far as a rank's stream depends on it.
+
+use crate::{
+    GapPolicy,
+    stream::{Format, Stream},
+};
+
+/// The stream that a message belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    /// Tells it from all others, so that each rank has one.
+    pub(crate) id: u32,
+    pub(crate) gap_policy: GapPolicy,
+    /// What is missing can be asked for again.
+    pub(crate) replays: bool,
+}
+
+impl Source {
+    pub(crate) fn new(id: u32, stream: &Stream) -> Source {
+        let replays = match &stream.format {
+            Format::Engine(engine) => engine.replays,
+            Format::Dynamo | Format::Direct => false,
+        };
+        Source { id, gap_policy: stream.gap_policy, replays }
+    }
+}

@@ -1,0 +1,6 @@
+//! What is known of a rank, and when: vectors that kvtide and the slow reference both play.
+
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
+
+mod player;
+mod vectors;

@@ -1,0 +1,192 @@
+//! Dynamo's frames: publishers, their numbers, and which of them a rank belongs to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kvtide_radix::Rank;
+
+use super::Fleet;
+use crate::vectors::{FrameSpec, rank};
+
+/// A frame waits for those in front of it for so long, and no more than so many do.
+const WAIT_MS: u64 = 200;
+const WAITING: usize = 64;
+/// A former publisher's frames may still come for so long.
+const LATE_MS: u64 = 200;
+/// One that has been silent for so long has given up.
+const SILENT_MS: u64 = 10_000;
+
+/// A publisher's frames.
+#[derive(Default)]
+pub(super) struct Publisher {
+    last: Option<u64>,
+    /// Every frame from number 0 on was taken.
+    whole: bool,
+    last_at: u64,
+    /// Frames behind the last one that came and did not decode.
+    unreadable: u64,
+    /// Frames that wait, and since when.
+    pub(super) early: BTreeMap<u64, (u64, FrameSpec)>,
+    ranks: BTreeSet<Rank>,
+}
+
+impl Publisher {
+    /// Whether frames may still come in front of this one.
+    fn is_early(&self, frame: &FrameSpec) -> bool {
+        match self.last {
+            None => frame.sequence > 0,
+            Some(last) => frame.sequence > last + 1 + self.unreadable,
+        }
+    }
+
+    fn starts_again(&self, frame: &FrameSpec) -> bool {
+        let first = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.id == 1);
+        self.last.is_some() && first && frame.at > self.last_at
+    }
+}
+
+impl Fleet {
+    pub(super) fn frame(&mut self, frame: &FrameSpec) {
+        let now_ms = self.now_ms;
+        let publisher = self.publishers.entry(frame.publisher).or_default();
+        if publisher.starts_again(frame) {
+            publisher.early.clear();
+        } else if publisher.is_early(frame) {
+            publisher.early.insert(frame.sequence, (now_ms, frame.clone()));
+            while self.publishers[&frame.publisher].early.len() > WAITING {
+                self.take_earliest(frame.publisher);
+            }
+            return;
+        }
+        self.take_frame(frame, now_ms);
+        self.take_those_in_turn(frame.publisher, frame.sequence + 1);
+    }
+
+    pub(super) fn frames_overdue(&mut self) {
+        let now_ms = self.now_ms;
+        while let Some((&id, _)) = self
+            .publishers
+            .iter()
+            .find(|(_, publisher)| publisher.early.values().any(|&(since, _)| since + WAIT_MS <= now_ms))
+        {
+            self.take_earliest(id);
+        }
+    }
+
+    fn take_earliest(&mut self, publisher: u64) {
+        let (number, (since, frame)) =
+            self.publishers.get_mut(&publisher).unwrap().early.pop_first().unwrap();
+        self.take_frame(&frame, since);
+        self.take_those_in_turn(publisher, number + 1);
+    }
+
+    fn take_those_in_turn(&mut self, publisher: u64, mut number: u64) {
+        while let Some((since, frame)) = self.publishers.get_mut(&publisher).unwrap().early.remove(&number) {
+            self.take_frame(&frame, since);
+            number += 1;
+        }
+    }
+
+    /// Takes a frame that came at `since`, whatever is missing in front of it.
+    fn take_frame(&mut self, frame: &FrameSpec, since: u64) {
+        let publisher = self.publishers.get_mut(&frame.publisher).unwrap();
+        let again = publisher.starts_again(frame);
+        if again {
+            *publisher = Publisher { ranks: std::mem::take(&mut publisher.ranks), ..Publisher::default() };
+        }
+        let mut lost = match publisher.last {
+            Some(last) if frame.sequence <= last => return,
+            Some(last) => frame.sequence - last - 1,
+            None => {
+                publisher.whole = frame.sequence == 0;
+                0
+            }
+        };
+        publisher.whole &= lost == 0;
+        lost = lost.saturating_sub(std::mem::take(&mut publisher.unreadable));
+        publisher.last = Some(frame.sequence);
+        publisher.last_at = publisher.last_at.max(frame.at);
+        let (whole, ranks) = (publisher.whole, publisher.ranks.clone());
+        if again {
+            for &rank in &ranks {
+                if self.is_in_charge(frame.publisher, rank) {
+                    self.begin(rank, true);
+                }
+            }
+        }
+        let mut fed = BTreeSet::new();
+        for event in &frame.events {
+            let rank = rank(event.worker);
+            self.meet(rank);
+            if !self.admits(rank, frame.publisher, whole && event.id == 1, since) {
+                continue;
+            }
+            let lost = if fed.insert(rank) { lost } else { 0 };
+            if self.take_number(rank, event.id, lost) {
+                self.apply(rank, &event.event);
+                self.of(rank).last_event_ms = Some(since);
+            }
+        }
+        if lost > 0 {
+            // These had no event, so that nothing else shows what was lost.
+            for &rank in ranks.difference(&fed) {
+                if self.is_in_charge(frame.publisher, rank) {
+                    self.hole(rank, lost);
+                }
+            }
+        }
+        self.publishers.get_mut(&frame.publisher).unwrap().ranks.extend(fed);
+    }
+
+    pub(super) fn unreadable_frame(&mut self, publisher: Option<u64>) {
+        let Some((id, known)) = publisher.and_then(|id| Some((id, self.publishers.get_mut(&id)?))) else {
+            return;
+        };
+        known.unreadable += 1;
+        known.whole = false;
+        for rank in known.ranks.clone() {
+            if self.is_in_charge(id, rank) {
+                self.of(rank).unreadable += 1;
+                self.hole(rank, 1);
+            }
+        }
+    }
+
+    fn is_in_charge(&self, publisher: u64, rank: Rank) -> bool {
+        self.ranks[&rank].publishers.last().is_some_and(|&(id, _)| id == publisher)
+    }
+
+    /// Whether a publisher's event counts for a rank. A publisher that was not heard before takes over.
+    fn admits(&mut self, rank: Rank, publisher: u64, starts: bool, now_ms: u64) -> bool {
+        let known = self.of(rank);
+        let position = known.publishers.iter().position(|&(id, _)| id == publisher);
+        let Some(position) = position else {
+            known.publishers.push((publisher, now_ms));
+            (known.changed_ms, known.conflict) = (now_ms, false);
+            self.begin(rank, starts);
+            return true;
+        };
+        let in_charge = position + 1 == known.publishers.len();
+        if in_charge && !known.conflict {
+            known.publishers[position].1 = now_ms;
+            return true;
+        }
+        if !in_charge {
+            known.publishers[position].1 = now_ms;
+        }
+        if !known.conflict && now_ms < known.changed_ms + LATE_MS {
+            return false;
+        }
+        known.publishers[position].1 = now_ms;
+        let others = known.publishers.iter().filter(|&&(id, _)| id != publisher);
+        known.conflict = others.clone().any(|&(_, heard)| now_ms < heard + SILENT_MS);
+        if known.conflict {
+            self.lose(rank);
+            return false;
+        }
+        let heard = known.publishers.remove(position);
+        known.publishers.push(heard);
+        known.changed_ms = now_ms;
+        self.begin(rank, starts);
+        true
+    }
+}

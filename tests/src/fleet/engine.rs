@@ -1,0 +1,186 @@
+//! An engine's batches, and its answers to what was missed.
+
+use kvtide_radix::Rank;
+
+use super::{Asked, Fleet, State};
+use crate::vectors::BatchSpec;
+
+/// An answer that has not come by then will not.
+const PATIENCE_MS: u64 = 10_000;
+
+impl Fleet {
+    fn rank_of(&self, batch: &BatchSpec) -> Rank {
+        Rank { worker_id: 7, dp_rank: self.stream.dp_rank.unwrap_or(batch.dp_rank) }
+    }
+
+    /// The one rank of the engine, if it is known.
+    fn engine(&self) -> Option<Rank> {
+        self.ranks.keys().next().copied()
+    }
+
+    pub(super) fn batch(&mut self, batch: &BatchSpec) {
+        if batch.unreadable {
+            return self.unreadable_batch(batch);
+        }
+        let rank = self.rank_of(batch);
+        self.meet(rank);
+        let Some(number) = batch.sequence else {
+            if self.of(rank).state.is_none() {
+                self.begin(rank, false);
+            }
+            if self.of(rank).state == Some(State::Complete) {
+                self.of(rank).state = Some(State::Partial);
+            }
+            batch.events.iter().for_each(|event| self.apply(rank, event));
+            return;
+        };
+        let replays = self.stream.replays;
+        let known = self.of(rank);
+        if let Some((_, waiting)) = &mut known.recovery {
+            match waiting.last() {
+                Some(last) if number <= last.sequence.unwrap() && batch.at <= last.at => {}
+                Some(last) if number <= last.sequence.unwrap() => {
+                    known.recovery = None;
+                    self.another_process(rank, batch);
+                }
+                Some(_) | None => waiting.push(batch.clone()),
+            }
+            return;
+        }
+        let last_at = known.last_batch.as_ref().map_or(0, |last| last.at);
+        match known.last {
+            Some(last) if number == last + 1 => self.take(rank, batch),
+            Some(last) if number <= last && batch.at <= last_at => {}
+            Some(last) if number > last && replays => self.wait(rank, batch),
+            Some(last) if number > last => self.take(rank, batch),
+            // It had published nothing so far.
+            None if known.is_silent() && number == 0 => self.take(rank, batch),
+            None if known.is_silent() => self.wait(rank, batch),
+            Some(_) | None => self.another_process(rank, batch),
+        }
+    }
+
+    /// The first batch that is seen of a process.
+    fn another_process(&mut self, rank: Rank, batch: &BatchSpec) {
+        let first = batch.sequence == Some(0);
+        if first || !self.stream.replays {
+            self.begin(rank, first);
+            self.take(rank, batch);
+        } else {
+            self.forget_process(rank);
+            self.wait(rank, batch);
+        }
+    }
+
+    fn forget_process(&mut self, rank: Rank) {
+        self.lose(rank);
+        self.of(rank).last = None;
+    }
+
+    fn wait(&mut self, rank: Rank, batch: &BatchSpec) {
+        self.of(rank).recovery = Some((self.now_ms, vec![batch.clone()]));
+    }
+
+    fn take(&mut self, rank: Rank, batch: &BatchSpec) {
+        if self.take_number(rank, batch.sequence.unwrap(), 0) {
+            self.of(rank).last_batch = Some(batch.clone());
+            self.of(rank).last_event_ms = Some(self.now_ms);
+            if batch.unreadable {
+                self.hole(rank, 1);
+            } else {
+                batch.events.iter().for_each(|event| self.apply(rank, event));
+            }
+        }
+    }
+
+    fn unreadable_batch(&mut self, batch: &BatchSpec) {
+        let Some(rank) = self.engine().filter(|&rank| self.ranks[&rank].recovery.is_none()) else { return };
+        let known = self.of(rank);
+        let before = match (batch.sequence, known.last) {
+            (Some(number), Some(last)) if number > last => number - last - 1,
+            (Some(_) | None, Some(_) | None) => 0,
+        };
+        known.last = known.last.max(batch.sequence);
+        known.last_batch = Some(batch.clone());
+        self.hole(rank, before + 1);
+    }
+
+    pub(super) fn ask(&mut self) {
+        let known = self.engine().map(|rank| &self.ranks[&rank]);
+        self.asked = Some(Asked {
+            generation: known.map_or(0, |known| known.generation),
+            last_batch: known.filter(|known| known.last.is_some()).and_then(|known| known.last_batch.clone()),
+            at_ms: self.now_ms,
+        });
+    }
+
+    pub(super) fn answer(&mut self, answer: &[BatchSpec]) {
+        if self.asked.is_none() {
+            self.ask();
+        }
+        let asked = self.asked.take().unwrap();
+        let named = answer.iter().find(|batch| !batch.unreadable).map(|batch| self.rank_of(batch));
+        let configured = self.stream.dp_rank.map(|dp_rank| Rank { worker_id: 7, dp_rank });
+        let Some(rank) = self.engine().or(named).or(configured) else { return };
+        self.meet(rank);
+        let known = self.of(rank);
+        if asked.generation != known.generation || asked.last_batch.is_none() != known.last.is_none() {
+            return;
+        }
+        let first = answer.first().and_then(|batch| batch.sequence);
+        match &asked.last_batch {
+            None => {
+                let waits = known.recovery.as_ref().and_then(|(_, waiting)| waiting.first()?.sequence);
+                let whole = first.or(waits).is_none_or(|first| first == 0);
+                if !whole || !known.is_silent() {
+                    self.begin(rank, whole);
+                }
+            }
+            Some(last) if answer.first() == Some(last) => {}
+            Some(last) if first > last.sequence => {
+                if known.recovery.is_none() {
+                    return;
+                }
+                // Nothing shows that it is the same process still.
+                if first == last.sequence.map(|last| last + 1) {
+                    self.hole(rank, 0);
+                }
+            }
+            Some(_) => {
+                self.forget_process(rank);
+                self.of(rank).recovery = Some((self.now_ms, Vec::new()));
+                return;
+            }
+        }
+        answer.iter().for_each(|batch| self.take(rank, batch));
+        if let Some((since, mut waiting)) = self.of(rank).recovery.take() {
+            while let Some(next) = waiting.first().cloned() {
+                let known = self.of(rank);
+                if known.last.is_some_and(|last| next.sequence > Some(last + 1)) {
+                    known.recovery = Some((since, waiting));
+                    return;
+                }
+                waiting.remove(0);
+                self.take(rank, &next);
+            }
+        }
+        let known = self.of(rank);
+        known.verified_ms = known.verified_ms.max(Some(asked.at_ms));
+    }
+
+    pub(super) fn answers_overdue(&mut self) {
+        let now_ms = self.now_ms;
+        let overdue = |since: u64| since + PATIENCE_MS <= now_ms;
+        let Some(rank) = self.engine() else { return };
+        let Some((_, waiting)) = self.of(rank).recovery.take_if(|(since, _)| overdue(*since)) else { return };
+        if self.of(rank).last.is_none() {
+            self.begin(rank, waiting.first().is_some_and(|first| first.sequence == Some(0)));
+        }
+        for batch in waiting {
+            // One of a process that has gone may have come late.
+            if self.of(rank).last_batch.as_ref().is_none_or(|last| batch.at >= last.at) {
+                self.take(rank, &batch);
+            }
+        }
+    }
+}
