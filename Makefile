@@ -34,7 +34,7 @@ docs:
 
 python: tools $(VENV)/ready
 	$(CARGO) build --locked -p kvtide
-	$(VENV)/bin/python -m pytest -q tests/python
+	$(VENV)/bin/python -m pytest -q --timeout 120 tests/python
 
 tools:
 	.ci/tools

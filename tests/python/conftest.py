@@ -52,18 +52,14 @@ class Process:
 
 
 class Kvtide(Process):
-    def __init__(self, nats_url):
+    def __init__(self, *arguments):
         binary = os.environ.get("KVTIDE_BIN", HERE.parents[1] / "target" / "debug" / "kvtide")
-        stream = ["--nats", nats_url, "--model", "m", "--block-size", str(BLOCK_SIZE)]
-        super().__init__(binary, "serve", "--listen", "127.0.0.1:0", *stream, stderr=subprocess.PIPE)
+        super().__init__(binary, "serve", "--listen", "127.0.0.1:0", *arguments, stderr=subprocess.PIPE)
         self.log = []
         threading.Thread(target=lambda: self.log.extend(self.child.stderr), daemon=True).start()
-        self.url = self._log_line(r"listening on (\S+)")[1]
-        self._log_line("connected to NATS")
-        # The subscription is sent right behind the connection; core NATS keeps nothing for late subscribers.
-        time.sleep(0.3)
+        self.url = self.log_line(r"listening on (\S+)")[1]
 
-    def _log_line(self, pattern):
+    def log_line(self, pattern):
         return wait_for(f"a line with {pattern!r}", lambda: re.search(pattern, "".join(self.log)))
 
     def ask(self, path, body=None):
@@ -75,14 +71,16 @@ class Kvtide(Process):
     def workers(self):
         return {(w["worker_id"], w["dp_rank"]): w for w in self.ask("/v1/workers")["workers"]}
 
-    def wait_for_event(self, rank, event_id, generation=1):
-        """Waits until an event of a rank's life is visible."""
+    def wait_for_event(self, rank, event_id, generation=1, knowledge=None):
+        """Waits until an event of a rank's life is visible, and returns the rank's state."""
 
         def visible():
-            fresh = self.workers().get(rank, {}).get("freshness", {})
-            return (fresh.get("generation"), fresh.get("last_event_id")) == (generation, event_id)
+            worker = self.workers().get(rank, {"freshness": {}})
+            fresh = worker["freshness"]
+            there = (fresh.get("generation"), fresh.get("last_event_id")) == (generation, event_id)
+            return there and knowledge in (None, worker["knowledge"]) and worker
 
-        wait_for(f"event {event_id} of {rank}", visible)
+        return wait_for(f"event {event_id} of {rank}", visible)
 
     def reach(self, tokens, rank, **salts):
         """Leading tokens of a prompt on a rank's GPU."""
@@ -91,12 +89,12 @@ class Kvtide(Process):
         return found[rank]["reach_tokens"]["gpu"]
 
 
-class Publisher(Process):
-    def __init__(self, nats_url, worker_id, dp_rank=0):
-        environment = {**os.environ, "NATS_SERVER": nats_url, "DYN_EVENT_PLANE": "nats"}
-        arguments = [worker_id, dp_rank, BLOCK_SIZE]
-        command = [sys.executable, HERE / "publisher.py", *map(str, arguments)]
-        super().__init__(*command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+class Told(Process):
+    """A child that does what lines of JSON tell it, and says a word when it has."""
+
+    def __init__(self, script, *arguments, **options):
+        command = [sys.executable, HERE / script, *map(str, arguments)]
+        super().__init__(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
         self._expect("ready")
 
     def _expect(self, word):
@@ -107,6 +105,12 @@ class Publisher(Process):
         self.child.stdin.flush()
         self._expect("taken")
 
+
+class Publisher(Told):
+    def __init__(self, nats_url, worker_id, dp_rank=0):
+        environment = {**os.environ, "NATS_SERVER": nats_url, "DYN_EVENT_PLANE": "nats"}
+        super().__init__("publisher.py", worker_id, dp_rank, BLOCK_SIZE, env=environment)
+
     def stored(self, tokens, names, parent=None, **salts):
         sizes = [BLOCK_SIZE] * len(names)
         arguments = {"token_ids": tokens, "num_block_tokens": sizes, "block_hashes": names, "parent_hash": parent}
@@ -114,6 +118,44 @@ class Publisher(Process):
 
     def removed(self, names):
         self._order(removed=names)
+
+
+class Engine(Told):
+    """An engine of worker 7, whose block n has 4 tokens n and stands behind block n - 1."""
+
+    def __init__(self, ports, kept=10_000, topic=True):
+        super().__init__("engine.py", *ports, kept, int(topic))
+
+    def publish(self, *events):
+        self._order(publish=events)
+
+    def lose(self, *events):
+        """Publishes a batch that reaches nobody."""
+        self._order(lose=events)
+
+
+def stored(first, last=None):
+    """Blocks are stored on the GPU."""
+    numbers = range(first, (last or first) + 1)
+    return {
+        "type": "BlockStored",
+        "block_hashes": [*numbers],
+        "parent_block_hash": first - 1 if first > 1 else None,
+        "token_ids": prompt(*numbers),
+        "block_size": BLOCK_SIZE,
+        "lora_id": None,
+        "medium": "GPU",
+        "lora_name": None,
+    }
+
+
+def removed(*numbers):
+    return {"type": "BlockRemoved", "block_hashes": numbers, "medium": "GPU"}
+
+
+def prompt(*numbers):
+    """The tokens of blocks."""
+    return [number for number in numbers for _ in range(BLOCK_SIZE)]
 
 
 @pytest.fixture
@@ -129,9 +171,59 @@ def nats_url():
 
 @pytest.fixture
 def kvtide(nats_url):
-    process = Kvtide(nats_url)
+    process = Kvtide("--nats", nats_url, "--model", "m", "--block-size", str(BLOCK_SIZE))
+    process.log_line("connected to NATS")
+    # The subscription is sent right behind the connection; core NATS keeps nothing for late subscribers.
+    time.sleep(0.3)
     yield process
     process.stop()
+
+
+@pytest.fixture
+def follow(tmp_path):
+    """Starts a kvtide that follows engines: data-parallel ranks 0, 1, ... of worker 7, each with its two ports."""
+    started = []
+
+    def start(*engines):
+        streams = ""
+        for rank, (pub_port, router_port) in enumerate(engines):
+            streams += f"""
+                [[stream]]
+                name = "rank-{rank}"
+                model = "m"
+                block_size = {BLOCK_SIZE}
+                worker_id = 7
+                dp_rank = {rank}
+                zmq = "tcp://127.0.0.1:{pub_port}"
+                zmq_replay = "tcp://127.0.0.1:{router_port}"
+            """
+        config = tmp_path / "kvtide.toml"
+        config.write_text(streams)
+        started.append(Kvtide("--config", config))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def engine():
+    """Starts engines, which end with the test."""
+    started = []
+
+    def start(ports, **options):
+        started.append(Engine(ports, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def ports():
+    return free_port(), free_port()
 
 
 @pytest.fixture
