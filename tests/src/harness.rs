@@ -164,6 +164,15 @@ impl Kvtide {
         self.child.id()
     }
 
+    /// Sends its process a signal, as `-STOP`.
+    ///
+    /// # Panics
+    /// Where it cannot be sent.
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
     /// Status and body of a GET.
     #[must_use]
     pub fn get(&self, path: &str) -> (u16, String) {
@@ -211,8 +220,7 @@ impl Kvtide {
     /// the lines that were waited for.
     #[must_use]
     pub fn terminate(mut self) -> Vec<String> {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("-TERM");
         let status = wait_for("an end after SIGTERM", || self.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
         std::mem::take(&mut self.unclaimed).into_iter().chain(self.log.iter()).collect()

@@ -5,4 +5,5 @@
 mod claims;
 mod frames;
 mod nats;
+mod proofs;
 mod reorder;

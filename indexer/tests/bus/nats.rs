@@ -17,7 +17,7 @@ use crate::frames::{Frame, SUBJECT, event, meaning, stored};
 const BLOCK_SIZE: u32 = 4;
 
 /// A bus, a kvtide that follows it, a publisher, and the model of what kvtide must know.
-struct World {
+pub(crate) struct World {
     runtime: Runtime,
     nats: NatsServer,
     client: async_nats::Client,
@@ -28,7 +28,7 @@ struct World {
 }
 
 impl World {
-    fn start() -> World {
+    pub(crate) fn start() -> World {
         let nats = NatsServer::start();
         let runtime = Runtime::new().unwrap();
         let client = runtime.block_on(async_nats::connect(nats.url())).unwrap();
@@ -61,7 +61,7 @@ impl World {
         self.runtime.block_on(self.client.publish(SUBJECT, frame.into())).unwrap();
     }
 
-    fn flush(&self) {
+    pub(crate) fn flush(&self) {
         self.runtime.block_on(self.client.flush()).unwrap();
     }
 
@@ -79,14 +79,14 @@ impl World {
         }
     }
 
-    fn publish_and_note(&mut self, frame: &Frame) {
+    pub(crate) fn publish_and_note(&mut self, frame: &Frame) {
         self.publish(frame.encode());
         let events: Vec<Value> =
             frame.events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
         self.note(&events);
     }
 
-    fn workers(&self) -> BTreeMap<Rank, Value> {
+    pub(crate) fn workers(&self) -> BTreeMap<Rank, Value> {
         let (status, body) = self.kvtide.get("/v1/workers");
         assert_eq!(status, 200);
         let list: Value = serde_json::from_str(&body).unwrap();
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Waits until the last event of every rank is visible.
-    fn wait_until_applied(&self) {
+    pub(crate) fn wait_until_applied(&self) {
         wait_for("the last event of every rank", || {
             let workers = self.workers();
             let applied = |(rank, last): (&Rank, &u64)| {
@@ -103,6 +103,26 @@ impl World {
             };
             self.last.iter().all(applied).then_some(())
         });
+    }
+
+    /// Ends the bus and starts it again. Returns when kvtide follows it.
+    pub(crate) fn restart_bus(mut self) -> World {
+        let port = self.nats.port();
+        drop(self.nats);
+        self.kvtide.wait_for_log("NATS: disconnected");
+        self.nats = NatsServer::start_on(port);
+        self.kvtide.wait_for_log("connected to NATS");
+        self.client = self.runtime.block_on(async_nats::connect(self.nats.url())).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        self
+    }
+
+    /// Stops the process of kvtide for so long, and does something meanwhile.
+    pub(crate) fn stand_still(&mut self, time: std::time::Duration, meanwhile: impl FnOnce(&mut World)) {
+        self.kvtide.signal("-STOP");
+        meanwhile(self);
+        std::thread::sleep(time);
+        self.kvtide.signal("-CONT");
     }
 
     fn compare(&self, prompt: &[BlockHash]) {
@@ -130,7 +150,7 @@ fn rank_of(value: &Value) -> Rank {
 }
 
 /// A publisher of one worker, whose prompts come from a few contents so that they share prefixes.
-struct Publisher {
+pub(crate) struct Publisher {
     worker_id: u64,
     sequence: u64,
     event_id: u64,
@@ -140,13 +160,13 @@ struct Publisher {
 }
 
 impl Publisher {
-    fn new(worker_id: u64) -> Publisher {
+    pub(crate) fn new(worker_id: u64) -> Publisher {
         let random = StdRng::seed_from_u64(worker_id);
         Publisher { worker_id, sequence: 0, event_id: 0, random, known: Vec::new() }
     }
 
     /// A frame of a few random events.
-    fn frame(&mut self) -> Frame {
+    pub(crate) fn frame(&mut self) -> Frame {
         let events = (0..self.random.random_range(1..6)).map(|_| self.event()).collect();
         let frame = Frame {
             publisher_id: 1000 + self.worker_id,
@@ -266,15 +286,7 @@ fn a_restarted_bus_is_followed_again_and_a_lost_frame_is_a_hole() {
     world.flush();
     world.wait_until_applied();
 
-    let port = world.nats.port();
-    world.nats = {
-        drop(world.nats);
-        world.kvtide.wait_for_log("NATS: disconnected");
-        NatsServer::start_on(port)
-    };
-    world.kvtide.wait_for_log("connected to NATS");
-    world.client = world.runtime.block_on(async_nats::connect(world.nats.url())).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut world = world.restart_bus();
     for _ in 0..20 {
         let frame = publisher.frame();
         world.publish_and_note(&frame);
