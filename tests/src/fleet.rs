@@ -37,8 +37,10 @@ struct Known {
     verified_ms: Option<u64>,
     /// The last batch taken, whole.
     last_batch: Option<BatchSpec>,
-    /// Since when it waits for an answer, and what has come meanwhile.
-    recovery: Option<(u64, Vec<BatchSpec>)>,
+    /// When the newest batch was published and taken.
+    newest: Option<(u64, u64)>,
+    /// Since when it waits for an answer, and what has come meanwhile, and when.
+    recovery: Option<(u64, Vec<(u64, BatchSpec)>)>,
     /// Publishers that spoke for it, and when: the last one that was in charge stands last.
     publishers: Vec<(u64, u64)>,
     changed_ms: u64,
@@ -109,7 +111,7 @@ impl Fleet {
             last: known.last,
             missing: known.missing,
             reach: (state != State::Unknown).then_some([reach[0], reach[1]]),
-            pending: waiting.map(|batch| self.heard(&batch.events) as u64).sum::<u64>()
+            pending: waiting.map(|(_, batch)| self.heard(&batch.events) as u64).sum::<u64>()
                 + early.count() as u64,
             verified: known.verified_ms.map(|verified| self.now_ms - verified),
             ..nothing

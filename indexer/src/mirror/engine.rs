@@ -6,6 +6,9 @@ use kvtide_radix::{Knowledge, Update, Window};
 use super::{Applied, Mirror, Refusal, Source, Times, claim, rank::RankStream};
 use crate::{pending::PendingEvents, stream::EngineStream};
 
+/// A batch of a process that has gone may come so long after the first of the next.
+const LATE_MS: u64 = 10_000;
+
 /// A batch that has just come.
 pub(crate) struct LiveBatch {
     /// Its number, if it came with one.
@@ -25,12 +28,20 @@ pub(crate) struct NumberedBatch {
     pub(crate) batch: Batch,
 }
 
+/// When a batch was published, by the engine's clock, and taken, by ours.
+#[derive(Clone, Copy, Default)]
+pub(super) struct NewestBatch {
+    published_at_ms: u64,
+    taken_ms: u64,
+}
+
 /// How a batch's number continues its rank's stream.
 #[derive(Clone, Copy)]
 enum Continuity {
     /// It is the next one.
     InTurn,
-    /// Others come between the last one and this.
+    /// Others come between the last one and this, or it was published before the last one: it may be a late one of a
+    /// process that has gone, of whatever number.
     Behind,
     /// The first of a process.
     Starts,
@@ -124,7 +135,7 @@ impl RankStream {
                 if joins {
                     self.begin_life(update, false, applied);
                 }
-                self.take_batch(update, numbered, times, applied);
+                self.take_unproven(update, numbered, times, applied);
             }
         }
     }
@@ -135,11 +146,39 @@ impl RankStream {
             Step::First if !self.is_silent() => starts,
             Step::First if sequence > 0 => Continuity::Behind,
             Step::First => Continuity::InTurn,
-            Step::Next => Continuity::InTurn,
-            Step::Gap { .. } => Continuity::Behind,
+            Step::Next if !self.is_older(times) => Continuity::InTurn,
+            Step::Next | Step::Gap { .. } => Continuity::Behind,
             // A number that falls back with a later time: another process. With an earlier one: a repeat.
-            Step::Repeat if times.published_at_ms > Some(self.last_batch_at_ms) => starts,
+            Step::Repeat if times.published_at_ms > Some(self.newest_batch.published_at_ms) => starts,
             Step::Repeat => Continuity::Repeated,
+        }
+    }
+
+    /// Whether a batch was published before another that was taken a short while ago. After a while it is the engine's
+    /// clock that was set back.
+    pub(super) fn is_older(&self, times: Times) -> bool {
+        let newest = self.newest_batch;
+        times.published_at_ms < Some(newest.published_at_ms) && times.steady_ms < newest.taken_ms + LATE_MS
+    }
+
+    /// Takes a batch that nothing vouches for. Of an older one than the last the number is taken, and what it says is not
+    /// believed.
+    pub(super) fn take_unproven(
+        &mut self,
+        update: &mut Update<'_>,
+        numbered: NumberedBatch,
+        times: Times,
+        applied: &mut Applied,
+    ) {
+        if self.is_older(times) {
+            let in_turn = self.cursor.step(numbered.sequence) == Step::Next;
+            if in_turn {
+                self.hole(update, 1, applied);
+            }
+            let nothing = NumberedBatch { batch: Batch::default(), ..numbered };
+            self.take_batch(update, nothing, times, applied);
+        } else {
+            self.take_batch(update, numbered, times, applied);
         }
     }
 
@@ -158,7 +197,10 @@ impl RankStream {
     ) {
         let NumberedBatch { sequence, digest, batch } = numbered;
         self.advance(update, sequence, 0, applied);
-        self.last_batch_at_ms = times.published_at_ms.unwrap_or(self.last_batch_at_ms);
+        let published_at_ms = times.published_at_ms.unwrap_or(0);
+        if published_at_ms >= self.newest_batch.published_at_ms || !self.is_older(times) {
+            self.newest_batch = NewestBatch { published_at_ms, taken_ms: times.steady_ms };
+        }
         self.last_digest = digest;
         self.apply_events(update, &batch, times, applied);
     }

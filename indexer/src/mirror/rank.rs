@@ -5,7 +5,7 @@
 use kvtide_events::{Cursor, Step};
 use kvtide_radix::{Event, Knowledge, Life, RankSlot, Tier, Update, Watermark, Window};
 
-use super::{Applied, Source, Times, claims::Claims, replay::Recovery};
+use super::{Applied, Source, Times, claims::Claims, engine::NewestBatch, replay::Recovery};
 use crate::{GapPolicy, freshness::BestLag};
 
 /// Where a rank's stream stands.
@@ -16,8 +16,9 @@ pub(crate) struct RankStream {
     /// Events (Dynamo, in process) or batches (engines) of this life.
     pub(super) cursor: Cursor,
     pub(super) claims: Claims,
-    /// When the last batch was published, by the engine's clock, and what tells it from another of its number.
-    pub(super) last_batch_at_ms: u64,
+    /// The batch of this life that was published last.
+    pub(super) newest_batch: NewestBatch,
+    /// What tells the batch that was taken last from another of its number.
     pub(super) last_digest: u64,
     /// Windows that are configured, and those that the rank's events have stated.
     pub(super) configured_windows: Vec<Window>,
@@ -41,7 +42,7 @@ impl RankStream {
             source,
             cursor: Cursor::default(),
             claims: Claims::default(),
-            last_batch_at_ms: 0,
+            newest_batch: NewestBatch::default(),
             last_digest: 0,
             configured_windows,
             windows: Vec::new(),
@@ -75,6 +76,7 @@ impl RankStream {
         self.cursor = Cursor::default();
         self.best_lag = BestLag::default();
         self.unreadable = 0;
+        self.newest_batch = NewestBatch::default();
         self.lower_tier_used = false;
         self.watermark = Watermark {
             life: Life(self.watermark.life.0 + 1),

@@ -202,11 +202,8 @@ impl RankStream {
             self.begin_life(update, first.is_some_and(|first| first.numbered.sequence == 0), applied);
         }
         for Waiting { numbered, times, .. } in recovery.waiting {
-            // One of a process that has gone may have come late.
-            if times.published_at_ms < Some(self.last_batch_at_ms) {
-                applied.repeated += 1;
-            } else {
-                self.take_batch(update, numbered, times, applied);
+            if self.cursor.step(numbered.sequence) != Step::Repeat {
+                self.take_unproven(update, numbered, times, applied);
             }
         }
     }
@@ -284,20 +281,15 @@ impl RankStream {
     fn end_waiting(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
         let Some(mut recovery) = self.recovery.take() else { return };
         while let Some(next) = recovery.waiting.front() {
-            match self.cursor.step(next.numbered.sequence) {
-                Step::Gap { .. } => {
-                    self.recovery = Some(recovery);
-                    return;
-                }
-                step @ (Step::First | Step::Next | Step::Repeat) => {
-                    let Some(Waiting { numbered, times, bytes, .. }) = recovery.waiting.pop_front() else {
-                        break;
-                    };
-                    recovery.bytes -= bytes;
-                    if step != Step::Repeat {
-                        self.take_batch(update, numbered, times, applied);
-                    }
-                }
+            let step = self.cursor.step(next.numbered.sequence);
+            if step != Step::Repeat && (matches!(step, Step::Gap { .. }) || self.is_older(next.times)) {
+                self.recovery = Some(recovery);
+                return;
+            }
+            let Some(Waiting { numbered, times, bytes, .. }) = recovery.waiting.pop_front() else { break };
+            recovery.bytes -= bytes;
+            if step != Step::Repeat {
+                self.take_batch(update, numbered, times, applied);
             }
         }
         applied.recovered += 1;

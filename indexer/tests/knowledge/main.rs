@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
+mod faults;
 mod player;
 mod vectors;
+mod wire;

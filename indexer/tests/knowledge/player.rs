@@ -7,10 +7,11 @@ use kvtide::{
     PromptContent, Query, RankAnswer, ReplayRequest, Scope, Stream,
 };
 use kvtide_tests::vectors::{
-    BLOCK_SIZE, BatchSpec, EventSpec, Expected, FrameSpec, Kind, State, Step, StreamSpec, content, prompt,
-    rank, tokens,
+    BLOCK_SIZE, BatchSpec, Expected, FrameSpec, Kind, State, Step, StreamSpec, prompt, rank,
 };
-use serde_json::{Value, json};
+use serde_json::json;
+
+use crate::wire::{self, Announced};
 
 /// When the clock starts, by the wall.
 const START_MS: u64 = 1_700_000_000_000;
@@ -70,7 +71,8 @@ impl Player {
                 self.indexer.apply(&self.stream, Message::Frame(&frame)).unwrap_err();
             }
             Step::Events { worker, first_id, events } => {
-                let events: Vec<_> = events.iter().filter_map(|event| event.event(self.kind)).collect();
+                let events: Vec<_> =
+                    events.iter().filter_map(|event| Announced::from(event).meaning(self.kind)).collect();
                 self.indexer.apply_events(&self.stream, rank(*worker), *first_id, &events).unwrap();
             }
             Step::Verify { ago, doubted_ago } => {
@@ -112,72 +114,17 @@ impl Player {
     }
 }
 
-/// A batch as vLLM publishes it.
+/// A batch; one that does not decode is told from others by its number.
 fn encode_batch(batch: &BatchSpec) -> Vec<u8> {
     if batch.unreadable {
         return vec![0xc1, u8::try_from(batch.sequence.unwrap_or(0)).unwrap()];
     }
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are far below 2^53")]
-    let seconds = (START_MS + batch.at) as f64 / 1000.0;
-    let events: Vec<Value> = batch.events.iter().map(engine_event).collect();
-    rmp_serde::to_vec(&json!([seconds, events, batch.dp_rank])).unwrap()
+    let events: Vec<Announced> = batch.events.iter().map(Announced::from).collect();
+    wire::batch(START_MS + batch.at, &events, batch.dp_rank)
 }
 
-fn engine_event(event: &EventSpec) -> Value {
-    let stored = |&[first, last]: &[u64; 2], medium: &str| {
-        json!({"type": "BlockStored", "block_hashes": (first..=last).collect::<Vec<_>>(),
-               "parent_block_hash": (first > 1).then(|| first - 1), "block_size": BLOCK_SIZE,
-               "token_ids": (first..=last).flat_map(tokens).collect::<Vec<_>>(), "medium": medium})
-    };
-    match event {
-        EventSpec::Stored(blocks) => stored(blocks, "GPU"),
-        EventSpec::StoredHost(blocks) => stored(blocks, "CPU"),
-        EventSpec::Removed(names) => json!({"type": "BlockRemoved", "block_hashes": names, "medium": "GPU"}),
-        EventSpec::Cleared([]) => json!({"type": "AllBlocksCleared"}),
-        EventSpec::Unheard([]) => json!({"type": "BlockPainted", "colour": "blue"}),
-    }
-}
-
-/// A frame as dynamo-runtime publishes it.
 fn encode_frame(frame: &FrameSpec) -> Vec<u8> {
-    let events: Vec<Value> = frame
-        .events
-        .iter()
-        .map(|event| {
-            let (tier, data) = router_data(&event.event);
-            json!({"worker_id": event.worker, "storage_tier": tier,
-                   "event": {"event_id": event.id, "data": data, "dp_rank": 0}})
-        })
-        .collect();
-    let payload = rmp_serde::to_vec(&events).unwrap();
-    let numbers = [
-        ("publisher_id", frame.publisher),
-        ("sequence", frame.sequence),
-        ("published_at", START_MS + frame.at),
-    ];
-    let mut encoded = Vec::new();
-    rmp::encode::write_map_len(&mut encoded, 4).unwrap();
-    for (name, number) in numbers {
-        rmp::encode::write_str(&mut encoded, name).unwrap();
-        rmp::encode::write_uint(&mut encoded, number).unwrap();
-    }
-    rmp::encode::write_str(&mut encoded, "payload").unwrap();
-    rmp::encode::write_bin(&mut encoded, &payload).unwrap();
-    encoded
-}
-
-fn router_data(event: &EventSpec) -> (&'static str, Value) {
-    let stored = |&[first, last]: &[u64; 2]| {
-        let block = |name| json!({"block_hash": name, "tokens_hash": content(name).0, "mm_extra_info": null});
-        let blocks: Vec<Value> = (first..=last).map(block).collect();
-        let parent = (first > 1).then(|| first - 1);
-        json!({"stored": {"parent_hash": parent, "start_position": null, "blocks": blocks}})
-    };
-    match event {
-        EventSpec::Stored(blocks) => ("device", stored(blocks)),
-        EventSpec::StoredHost(blocks) => ("host_pinned", stored(blocks)),
-        EventSpec::Removed(names) => ("device", json!({"removed": {"block_hashes": names}})),
-        EventSpec::Cleared([]) => ("device", json!("cleared")),
-        EventSpec::Unheard([]) => ("device", json!({"painted": {"colour": "blue"}})),
-    }
+    let events: Vec<_> =
+        frame.events.iter().map(|event| (event.worker, event.id, Announced::from(&event.event))).collect();
+    wire::frame(frame.publisher, frame.sequence, START_MS + frame.at, &events)
 }

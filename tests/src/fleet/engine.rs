@@ -2,11 +2,21 @@
 
 use kvtide_radix::Rank;
 
-use super::{Asked, Fleet, State};
+use super::{Asked, Fleet, Known, State};
 use crate::vectors::BatchSpec;
 
 /// An answer that has not come by then will not.
 const PATIENCE_MS: u64 = 10_000;
+
+/// A batch of a process that has gone may come so long after the first of the next.
+const LATE_MS: u64 = 10_000;
+
+impl Known {
+    /// Whether a batch was published before one that was taken a short while ago.
+    fn is_older(&self, batch: &BatchSpec, now_ms: u64) -> bool {
+        self.newest.is_some_and(|(at, taken_ms)| batch.at < at && now_ms < taken_ms + LATE_MS)
+    }
+}
 
 impl Fleet {
     fn rank_of(&self, batch: &BatchSpec) -> Rank {
@@ -34,27 +44,28 @@ impl Fleet {
             batch.events.iter().for_each(|event| self.apply(rank, event));
             return;
         };
-        let replays = self.stream.replays;
+        let (replays, now_ms) = (self.stream.replays, self.now_ms);
         let known = self.of(rank);
         if let Some((_, waiting)) = &mut known.recovery {
             match waiting.last() {
-                Some(last) if number <= last.sequence.unwrap() && batch.at <= last.at => {}
-                Some(last) if number <= last.sequence.unwrap() => {
+                Some((_, last)) if number <= last.sequence.unwrap() && batch.at <= last.at => {}
+                Some((_, last)) if number <= last.sequence.unwrap() => {
                     known.recovery = None;
                     self.another_process(rank, batch);
                 }
-                Some(_) | None => waiting.push(batch.clone()),
+                Some(_) | None => waiting.push((now_ms, batch.clone())),
             }
             return;
         }
-        let last_at = known.last_batch.as_ref().map_or(0, |last| last.at);
+        let newest_at = known.newest.map_or(0, |(at, _)| at);
+        let older = known.is_older(batch, now_ms);
         match known.last {
-            Some(last) if number == last + 1 => self.take(rank, batch),
-            Some(last) if number <= last && batch.at <= last_at => {}
+            Some(last) if number == last + 1 && !older => self.take(rank, batch, now_ms),
+            Some(last) if number <= last && batch.at <= newest_at => {}
             Some(last) if number > last && replays => self.wait(rank, batch),
-            Some(last) if number > last => self.take(rank, batch),
+            Some(last) if number > last => self.take_unproven(rank, batch, now_ms),
             // It had published nothing so far.
-            None if known.is_silent() && number == 0 => self.take(rank, batch),
+            None if known.is_silent() && number == 0 => self.take(rank, batch, now_ms),
             None if known.is_silent() => self.wait(rank, batch),
             Some(_) | None => self.another_process(rank, batch),
         }
@@ -65,7 +76,7 @@ impl Fleet {
         let first = batch.sequence == Some(0);
         if first || !self.stream.replays {
             self.begin(rank, first);
-            self.take(rank, batch);
+            self.take(rank, batch, self.now_ms);
         } else {
             self.forget_process(rank);
             self.wait(rank, batch);
@@ -78,19 +89,40 @@ impl Fleet {
     }
 
     fn wait(&mut self, rank: Rank, batch: &BatchSpec) {
-        self.of(rank).recovery = Some((self.now_ms, vec![batch.clone()]));
+        self.of(rank).recovery = Some((self.now_ms, vec![(self.now_ms, batch.clone())]));
     }
 
-    fn take(&mut self, rank: Rank, batch: &BatchSpec) {
+    fn take(&mut self, rank: Rank, batch: &BatchSpec, arrived_ms: u64) {
         if self.take_number(rank, batch.sequence.unwrap(), 0) {
-            self.of(rank).last_batch = Some(batch.clone());
-            self.of(rank).last_event_ms = Some(self.now_ms);
+            let known = self.of(rank);
+            if !known.is_older(batch, arrived_ms) {
+                known.newest = Some((batch.at, arrived_ms));
+            }
+            known.last_batch = Some(batch.clone());
+            known.last_event_ms = Some(arrived_ms);
             if batch.unreadable {
                 self.hole(rank, 1);
             } else {
                 batch.events.iter().for_each(|event| self.apply(rank, event));
             }
         }
+    }
+
+    /// Takes a batch that may be a late one of a process that has gone: if it is older than the last, what it says is not
+    /// believed.
+    fn take_unproven(&mut self, rank: Rank, batch: &BatchSpec, arrived_ms: u64) {
+        let known = self.of(rank);
+        let (last, number) = (known.last, batch.sequence.unwrap());
+        if last.is_some_and(|last| number <= last) {
+            return;
+        }
+        if !known.is_older(batch, arrived_ms) {
+            return self.take(rank, batch, arrived_ms);
+        }
+        if last == Some(number - 1) {
+            self.hole(rank, 1);
+        }
+        self.take(rank, &BatchSpec { events: Vec::new(), ..batch.clone() }, arrived_ms);
     }
 
     fn unreadable_batch(&mut self, batch: &BatchSpec) {
@@ -130,7 +162,7 @@ impl Fleet {
         let first = answer.first().and_then(|batch| batch.sequence);
         match &asked.last_batch {
             None => {
-                let waits = known.recovery.as_ref().and_then(|(_, waiting)| waiting.first()?.sequence);
+                let waits = known.recovery.as_ref().and_then(|(_, waiting)| waiting.first()?.1.sequence);
                 let whole = first.or(waits).is_none_or(|first| first == 0);
                 if !whole || !known.is_silent() {
                     self.begin(rank, whole);
@@ -152,16 +184,18 @@ impl Fleet {
                 return;
             }
         }
-        answer.iter().for_each(|batch| self.take(rank, batch));
+        answer.iter().for_each(|batch| self.take(rank, batch, self.now_ms));
         if let Some((since, mut waiting)) = self.of(rank).recovery.take() {
-            while let Some(next) = waiting.first().cloned() {
+            while let Some((arrived_ms, next)) = waiting.first().cloned() {
                 let known = self.of(rank);
-                if known.last.is_some_and(|last| next.sequence > Some(last + 1)) {
+                let older = known.is_older(&next, arrived_ms);
+                let new = known.last.is_some_and(|last| next.sequence > Some(last));
+                if known.last.is_some_and(|last| next.sequence > Some(last + 1)) || (new && older) {
                     known.recovery = Some((since, waiting));
                     return;
                 }
                 waiting.remove(0);
-                self.take(rank, &next);
+                self.take(rank, &next, arrived_ms);
             }
         }
         let known = self.of(rank);
@@ -174,13 +208,10 @@ impl Fleet {
         let Some(rank) = self.engine() else { return };
         let Some((_, waiting)) = self.of(rank).recovery.take_if(|(since, _)| overdue(*since)) else { return };
         if self.of(rank).last.is_none() {
-            self.begin(rank, waiting.first().is_some_and(|first| first.sequence == Some(0)));
+            self.begin(rank, waiting.first().is_some_and(|first| first.1.sequence == Some(0)));
         }
-        for batch in waiting {
-            // One of a process that has gone may have come late.
-            if self.of(rank).last_batch.as_ref().is_none_or(|last| batch.at >= last.at) {
-                self.take(rank, &batch);
-            }
+        for (arrived_ms, batch) in waiting {
+            self.take_unproven(rank, &batch, arrived_ms);
         }
     }
 }
