@@ -8,6 +8,7 @@ mod direct;
 mod dynamo;
 mod early;
 mod engine;
+mod expiry;
 mod rank;
 mod replay;
 mod source;
@@ -33,6 +34,8 @@ pub(crate) struct Mirror {
     publishers: HashMap<u64, Publisher>,
     early: Early,
     clock: Clock,
+    /// When it was last looked for what has waited too long.
+    looked_ms: u64,
 }
 
 /// What one message did.
@@ -60,6 +63,8 @@ pub struct Applied {
     pub conflicting: u64,
     /// Batches that name another data-parallel rank than their stream.
     pub other_dp_rank: u64,
+    /// Blocks dropped that have waited too long for a parent or a name.
+    pub expired: u64,
     /// Batches that wait, since others in front of them are missing and have to be asked for.
     pub waiting: u64,
     /// Ranks that began to wait for what they have missed, that were given it, and that gave up.
@@ -90,6 +95,7 @@ impl Applied {
         self.crowded += other.crowded;
         self.conflicting += other.conflicting;
         self.other_dp_rank += other.other_dp_rank;
+        self.expired += other.expired;
         self.waiting += other.waiting;
         self.recoveries += other.recoveries;
         self.recovered += other.recovered;
@@ -132,7 +138,14 @@ struct Times {
 
 impl Mirror {
     pub(crate) fn new(writer: Writer, clock: Clock) -> Mirror {
-        Mirror { writer, ranks: HashMap::new(), publishers: HashMap::new(), early: Early::default(), clock }
+        Mirror {
+            writer,
+            ranks: HashMap::new(),
+            publishers: HashMap::new(),
+            early: Early::default(),
+            clock,
+            looked_ms: 0,
+        }
     }
 
     /// Whether another source feeds the rank, so that nothing is to be published.
@@ -140,11 +153,12 @@ impl Mirror {
         self.ranks.get(&rank).is_some_and(|stream| stream.source.id != source.id)
     }
 
-    /// Gives up on what others have waited for long enough: frames in front of them, and answers of engines. Returns what
-    /// that did, by source.
+    /// Gives up on what has been waited for long enough: frames in front of others, answers of engines, parents of blocks.
+    /// Returns what that did, by source.
     pub(crate) fn tick(&mut self) -> Vec<(u32, Applied)> {
         let mut all = self.apply_due();
         all.extend(self.give_up_overdue());
+        all.extend(self.expire_parked());
         all
     }
 

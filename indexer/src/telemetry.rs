@@ -8,7 +8,7 @@ use crate::{Applied, BoundStream, Format, Indexer};
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
 
 /// Counters that go up with every message, labelled with its `stream`.
-const PER_MESSAGE: [PerMessage; 16] = [
+const PER_MESSAGE: [PerMessage; 17] = [
     ("kvtide_events_total", "Events applied.", |applied| applied.events),
     ("kvtide_blocks_stored_total", "Blocks stored, as often as events name them.", |applied| {
         applied.blocks.stored as u64
@@ -23,6 +23,11 @@ const PER_MESSAGE: [PerMessage; 16] = [
     ("kvtide_blocks_dropped_total", "Blocks dropped since too many waited or were in the tree.", |applied| {
         applied.blocks.dropped as u64
     }),
+    (
+        "kvtide_blocks_expired_total",
+        "Blocks dropped that had waited too long for a parent or a name.",
+        |applied| applied.expired,
+    ),
     ("kvtide_events_ignored_total", "Events of unknown types, tiers or residency.", |applied| {
         applied.ignored
     }),

@@ -1,7 +1,8 @@
 //! The two doors to a tree: one writer that changes it, any number of readers that ask it.
 
 use crate::{
-    BlockHash, Event, Outcome, Overlap, Rank, RankSettings, RankSlot, Reach, Watermark, Window,
+    BlockHash, Event, Expired, Outcome, Overlap, ParkingState, Rank, RankSettings, RankSlot, Reach,
+    Watermark, Window,
     pages::Place,
     sides::Sides,
     skeleton::Skeleton,
@@ -16,13 +17,15 @@ pub struct Limits {
     pub ranks: usize,
     /// Blocks a rank that wait for their parent or name. Beyond it, those that have waited longest are dropped.
     pub parked_blocks: usize,
+    /// Bytes a rank of such blocks, as they were announced. Beyond it, the same.
+    pub parked_bytes: usize,
     /// Different blocks at the same time, counted by pages of 16; at most 2^29. New ones beyond it are dropped.
     pub blocks: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ranks: 16_384, parked_blocks: 65_536, blocks: Place::MOST }
+        Limits { ranks: 16_384, parked_blocks: 65_536, parked_bytes: 32 << 20, blocks: Place::MOST }
     }
 }
 
@@ -76,6 +79,12 @@ impl Writer {
         }
         result
     }
+
+    /// What waits for a parent or a name, as it is now.
+    #[must_use]
+    pub fn parking(&self, rank: RankSlot) -> ParkingState {
+        self.tree.parking(rank)
+    }
 }
 
 /// Changes that become one version.
@@ -100,6 +109,12 @@ impl Update<'_> {
     /// States the windows of a rank's further groups.
     pub fn set_windows(&mut self, rank: RankSlot, windows: Vec<Window>) {
         self.tree.set_windows(rank, windows);
+    }
+
+    /// Drops what has waited for a parent or a name since before so many stores had to
+    /// ([`ParkingState::arrivals`]).
+    pub fn expire(&mut self, rank: RankSlot, before: u64) -> Expired {
+        self.tree.expire(rank, before)
     }
 
     /// States how far a rank's stream is applied and how to read its numbers.

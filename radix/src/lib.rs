@@ -63,6 +63,7 @@ pub use event::{Block, Blocks, Event, Removed, Stored, TokenBlocks};
 pub use hash::{BlockHash, BlockHasher, Seed, SequenceHash, media_hash};
 pub use index::{Limits, RankState, RanksFull, Reader, Size, Update, View, Writer, index};
 pub use overlap::Overlap;
+pub use parking::{Expired, ParkingState};
 pub use rank::{Copies, Knowledge, Life, Rank, RankSettings, RankSlot, Watermark, Window};
 pub use reach::Reach;
 pub use tier::{Group, Layer, Tier};

@@ -1,14 +1,14 @@
 //! What cannot be placed yet: blocks behind an unknown parent, and names that nothing has bound to content.
 //!
-//! They wait, bounded in number, for the store that makes them known. What has waited longest goes first when
-//! there is too much, and is counted.
+//! They wait, bounded in number and bytes, for the store that makes them known. What has waited longest goes first when
+//! there is too much, and is counted. How long is too long, whoever has a clock says ([`Parking::expire`]).
 
 use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::{Blocks, Copies, Layer, SequenceHash};
+use crate::{Blocks, Copies, Layer, Limits, SequenceHash};
 
 /// Blocks that wait.
 #[derive(Clone, Debug)]
@@ -24,6 +24,17 @@ pub(crate) struct Parked {
 impl Parked {
     fn waiting(&self) -> usize {
         self.blocks.len() - self.cancelled.len()
+    }
+
+    fn bytes(&self) -> usize {
+        let names = self.blocks.len() * size_of::<SequenceHash>();
+        match &self.blocks {
+            Blocks::Hashed(blocks) => size_of_val(&blocks[..]),
+            Blocks::Tokens(blocks) => {
+                names + size_of_val(&blocks.tokens[..]) + size_of_val(&blocks.media[..])
+            }
+            Blocks::Named(_) => names,
+        }
     }
 
     fn name(&self, index: usize) -> SequenceHash {
@@ -46,6 +57,25 @@ pub(crate) struct Parking {
     named: HashMap<SequenceHash, SmallVec<[u64; 1]>>,
     arrivals: u64,
     blocks: usize,
+    bytes: usize,
+}
+
+/// What waits for a rank, and how much has ever waited: what has arrived before some count can be expired by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ParkingState {
+    /// Blocks that wait.
+    pub blocks: usize,
+    /// Stores that have ever had to wait.
+    pub arrivals: u64,
+}
+
+/// Blocks that have waited too long and are dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Expired {
+    /// Those whose parent never came.
+    pub blocks: usize,
+    /// Names alone, which nothing has bound.
+    pub names: usize,
 }
 
 impl Parking {
@@ -58,19 +88,39 @@ impl Parking {
         self.blocks
     }
 
-    /// Parks blocks, and drops those that have waited longest while more than `limit` wait. Returns how many
-    /// were dropped.
-    pub(crate) fn park(&mut self, parked: Parked, limit: usize) -> usize {
+    pub(crate) fn state(&self) -> ParkingState {
+        ParkingState { blocks: self.blocks, arrivals: self.arrivals }
+    }
+
+    /// Drops what had to wait before so many others had.
+    pub(crate) fn expire(&mut self, before: u64) -> Expired {
+        let mut expired = Expired::default();
+        while let Some((&oldest, _)) = self.parked.first_key_value()
+            && oldest < before
+            && let Some(parked) = self.take(oldest)
+        {
+            match parked.blocks {
+                Blocks::Named(_) => expired.names += parked.waiting(),
+                Blocks::Hashed(_) | Blocks::Tokens(_) => expired.blocks += parked.waiting(),
+            }
+        }
+        expired
+    }
+
+    /// Parks blocks, and drops those that have waited longest while there are more, in number or in bytes, than may be.
+    /// Returns how many were dropped.
+    pub(crate) fn park(&mut self, parked: Parked, limits: &Limits) -> usize {
         let arrival = self.arrivals;
         self.arrivals += 1;
         self.blocks += parked.waiting();
+        self.bytes += parked.bytes();
         self.waiting.entry(parked.waits_for).or_default().push(arrival);
         for index in 0..parked.blocks.len() {
             self.named.entry(parked.name(index)).or_default().push(arrival);
         }
         self.parked.insert(arrival, parked);
         let before = self.blocks;
-        while self.blocks > limit {
+        while self.blocks > limits.parked_blocks || self.bytes > limits.parked_bytes {
             let Some((&oldest, _)) = self.parked.first_key_value() else { break };
             self.take(oldest);
         }
@@ -80,6 +130,7 @@ impl Parking {
     fn take(&mut self, arrival: u64) -> Option<Parked> {
         let parked = self.parked.remove(&arrival)?;
         self.blocks -= parked.waiting();
+        self.bytes -= parked.bytes();
         unlist(&mut self.waiting, parked.waits_for, arrival);
         for index in 0..parked.blocks.len() {
             unlist(&mut self.named, parked.name(index), arrival);

@@ -15,8 +15,8 @@ mod store;
 use std::ops::Range;
 
 use crate::{
-    BlockHash, Event, Layer, Limits, Rank, RankSettings, RankSlot, RanksFull, SequenceHash, Watermark,
-    Window,
+    BlockHash, Event, Expired, Layer, Limits, ParkingState, Rank, RankSettings, RankSlot, RanksFull,
+    SequenceHash, Watermark, Window,
     chain::Chains,
     holds::Holds,
     marked::Marked,
@@ -142,6 +142,15 @@ impl Tree {
     pub(crate) fn mark(&mut self, rank: RankSlot, watermark: Watermark) {
         self.changed.insert(rank.0);
         self.ranks.get_mut(rank).watermark = watermark;
+    }
+
+    pub(crate) fn parking(&self, rank: RankSlot) -> ParkingState {
+        self.ranks.get(rank).parking.state()
+    }
+
+    pub(crate) fn expire(&mut self, rank: RankSlot, before: u64) -> Expired {
+        self.changed.insert(rank.0);
+        self.ranks.get_mut(rank).parking.expire(before)
     }
 
     /// Applies one event of a rank.

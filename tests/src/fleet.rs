@@ -22,6 +22,7 @@ pub struct Fleet {
     ranks: BTreeMap<Rank, Known>,
     publishers: BTreeMap<u64, Publisher>,
     asked: Option<Asked>,
+    looked_ms: u64,
 }
 
 /// What is known of a rank.
@@ -39,6 +40,8 @@ struct Known {
     last_batch: Option<BatchSpec>,
     /// When the newest batch was published and taken.
     newest: Option<(u64, u64)>,
+    /// How much had ever had to wait for a parent or a name, and when.
+    parked: Vec<(u64, u64)>,
     /// Since when it waits for an answer, and what has come meanwhile, and when.
     recovery: Option<(u64, Vec<(u64, BatchSpec)>)>,
     /// Publishers that spoke for it, and when: the last one that was in charge stands last.
@@ -69,7 +72,7 @@ impl Fleet {
     pub fn new(stream: &StreamSpec) -> Fleet {
         let blocks = Model::new(BLOCK_SIZE, stream.parked_blocks.unwrap_or(65_536));
         let (ranks, publishers) = (BTreeMap::new(), BTreeMap::new());
-        Fleet { stream: stream.clone(), now_ms: 0, blocks, ranks, publishers, asked: None }
+        Fleet { stream: stream.clone(), now_ms: 0, blocks, ranks, publishers, asked: None, looked_ms: 0 }
     }
 
     /// Plays one step.
@@ -88,6 +91,7 @@ impl Fleet {
                 self.now_ms += ms;
                 self.frames_overdue();
                 self.answers_overdue();
+                self.expire();
             }
             Step::Expect(_) => {}
         }
@@ -142,6 +146,7 @@ impl Fleet {
             generation: known.generation + 1,
             recovery: known.recovery.take(),
             publishers: std::mem::take(&mut known.publishers),
+            parked: std::mem::take(&mut known.parked),
             changed_ms: known.changed_ms,
             ..Known::default()
         };
@@ -232,6 +237,35 @@ impl Fleet {
     /// Events of an engine's batch that its decoder hands on.
     fn heard(&self, events: &[EventSpec]) -> usize {
         events.iter().filter(|event| event.event(self.stream.kind).is_some()).count()
+    }
+
+    /// What waits for a parent or a name is looked at every second, and dropped when it has been seen a minute ago.
+    fn expire(&mut self) {
+        if self.now_ms < self.looked_ms + 1000 {
+            return;
+        }
+        self.looked_ms = self.now_ms;
+        for rank in self.ranks.keys().copied().collect::<Vec<_>>() {
+            let (now_ms, arrivals) = (self.now_ms, self.blocks.arrivals(rank));
+            let waiting = self.blocks.parked_blocks(rank);
+            let known = self.of(rank);
+            if waiting == 0 {
+                known.parked.clear();
+                continue;
+            }
+            if known.parked.last().is_none_or(|&(_, last)| last != arrivals) {
+                known.parked.push((now_ms, arrivals));
+            }
+            let old = known.parked.iter().take_while(|&&(when, _)| when + 60_000 <= now_ms).count();
+            let Some((_, before)) = known.parked.drain(..old).next_back() else { continue };
+            let [blocks, names] = self.blocks.expire(rank, before);
+            let complete = self.of(rank).state == Some(State::Complete);
+            if blocks > 0 && complete {
+                self.hole(rank, 0);
+            } else if names > 0 && complete {
+                self.of(rank).state = Some(State::Partial);
+            }
+        }
     }
 
     fn verify(&mut self, until_ms: u64, doubted_ms: Option<u64>) {

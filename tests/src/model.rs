@@ -35,8 +35,9 @@ struct RankModel {
     held: HashMap<(SequenceHash, Layer), u32>,
     /// Names that are bound but no longer held, oldest first.
     recent: VecDeque<SequenceHash>,
-    /// What waits for its parent or its name, oldest first.
+    /// What waits for its parent or its name, oldest first, and how much ever has.
     parked: Vec<Parked>,
+    arrivals: u64,
 }
 
 /// Blocks that cannot be placed yet.
@@ -47,6 +48,8 @@ struct Parked {
     blocks: Blocks,
     /// Blocks that were removed again before they could be placed.
     cancelled: Vec<bool>,
+    /// How many had waited before.
+    arrival: u64,
 }
 
 impl Model {
@@ -64,7 +67,8 @@ impl Model {
     /// Takes away everything that a rank holds or ever named.
     pub fn forget(&mut self, rank: Rank) {
         if let Some(state) = self.ranks.get_mut(&rank) {
-            *state = RankModel { settings: state.settings.clone(), ..RankModel::default() };
+            let (settings, arrivals) = (state.settings.clone(), state.arrivals);
+            *state = RankModel { settings, arrivals, ..RankModel::default() };
         }
     }
 
@@ -92,6 +96,25 @@ impl Model {
         self.ranks[&rank].parked.iter().map(Parked::waiting).sum()
     }
 
+    /// How many stores of a rank have ever had to wait.
+    #[must_use]
+    pub fn arrivals(&self, rank: Rank) -> u64 {
+        self.ranks[&rank].arrivals
+    }
+
+    /// Drops what had to wait before so many others had. Returns how many blocks, and how many names alone.
+    pub fn expire(&mut self, rank: Rank, before: u64) -> [usize; 2] {
+        let state = self.ranks.get_mut(&rank).unwrap();
+        let (expired, parked): (Vec<_>, Vec<_>) =
+            state.parked.drain(..).partition(|one| one.arrival < before);
+        state.parked = parked;
+        let waiting = |names: bool| {
+            let these = expired.iter().filter(|one| matches!(one.blocks, Blocks::Named(_)) == names);
+            these.map(Parked::waiting).sum()
+        };
+        [waiting(false), waiting(true)]
+    }
+
     /// Applies one event of a rank that has joined.
     pub fn apply(&mut self, rank: Rank, event: &Event) {
         match event {
@@ -107,6 +130,7 @@ impl Model {
             waits_for: SequenceHash(0),
             blocks: stored.blocks.clone(),
             cancelled: vec![false; stored.blocks.len()],
+            arrival: 0,
         }];
         let mut parent = stored.parent;
         while !due.is_empty() {
@@ -133,11 +157,12 @@ impl Model {
                     state.hold(name, one.layer);
                 } else if !cancelled {
                     let blocks = Blocks::Named(vec![name]);
-                    state.parked.push(Parked {
+                    state.park(Parked {
                         layer: one.layer,
                         waits_for: name,
                         blocks,
                         cancelled: vec![false],
+                        arrival: 0,
                     });
                 }
             }
@@ -150,7 +175,7 @@ impl Model {
             path = state.bound.get(&parent).copied();
             if path.is_none() {
                 let parked = Parked { waits_for: parent, ..one };
-                self.ranks.get_mut(&rank).unwrap().parked.push(parked);
+                self.ranks.get_mut(&rank).unwrap().park(parked);
                 self.limit_parked(rank);
                 return Vec::new();
             }
@@ -226,6 +251,11 @@ impl Parked {
 }
 
 impl RankModel {
+    fn park(&mut self, parked: Parked) {
+        self.parked.push(Parked { arrival: self.arrivals, ..parked });
+        self.arrivals += 1;
+    }
+
     fn hold(&mut self, name: SequenceHash, layer: Layer) {
         self.recent.retain(|&recent| recent != name);
         let copies = self.held.entry((name, layer)).or_insert(0);

@@ -5,7 +5,7 @@
 use kvtide_events::{Cursor, Step};
 use kvtide_radix::{Event, Knowledge, Life, RankSlot, Tier, Update, Watermark, Window};
 
-use super::{Applied, Source, Times, claims::Claims, engine::NewestBatch, replay::Recovery};
+use super::{Applied, Source, Times, claims::Claims, engine::NewestBatch, expiry::Marks, replay::Recovery};
 use crate::{GapPolicy, freshness::BestLag};
 
 /// Where a rank's stream stands.
@@ -23,6 +23,8 @@ pub(crate) struct RankStream {
     /// Windows that are configured, and those that the rank's events have stated.
     pub(super) configured_windows: Vec<Window>,
     pub(super) windows: Vec<Window>,
+    /// When blocks came that wait for a parent or a name.
+    pub(super) parked_marks: Marks,
     /// Something is missing that may still come.
     pub(super) recovery: Option<Recovery>,
     watermark: Watermark,
@@ -46,6 +48,7 @@ impl RankStream {
             last_digest: 0,
             configured_windows,
             windows: Vec::new(),
+            parked_marks: Marks::default(),
             recovery: None,
             watermark: Watermark::default(),
             best_lag: BestLag::default(),

@@ -103,8 +103,7 @@ impl Tree {
 
     fn park(&mut self, rank: RankSlot, parked: Parked, outcome: &mut Outcome) {
         outcome.parked += parked.blocks.len();
-        let limit = self.limits.parked_blocks;
-        outcome.dropped += self.ranks.get_mut(rank).parking.park(parked, limit);
+        outcome.dropped += self.ranks.get_mut(rank).parking.park(parked, &self.limits);
     }
 
     /// Places blocks behind `at`, one stretch after the other: in the run of the block in front, in a run that

@@ -93,3 +93,32 @@ fn names_alone_create_nothing_and_wait() {
     scene.remove(0, 1..=2);
     assert_eq!(scene.reach_by_tier(0, 1..=3), [0, 2, 2, 2]);
 }
+
+#[test]
+fn what_waits_is_bounded_in_bytes_too() {
+    // A block of hashes is 16 bytes.
+    let limits = Limits { parked_bytes: 160, ..Limits::default() };
+    let mut scene = Scene::with(limits, vec![RankSettings::default(); 1]);
+    assert_eq!(scene.store(0, 11..=16).dropped, 0);
+    assert_eq!(scene.store(0, 21..=24).dropped, 0);
+    assert_eq!(scene.store(0, 31..=31).dropped, 6, "the oldest six go for one");
+    assert_eq!(scene.store(0, 41..=51).dropped, 16, "and all for one that is too large");
+    assert_eq!(scene.size().parked_blocks, 0);
+    assert_eq!(scene.store(0, 61..=70).dropped, 0, "nothing is left of what was dropped");
+}
+
+#[test]
+fn what_has_waited_too_long_is_dropped_and_told_apart() {
+    let mut scene = Scene::new(1);
+    scene.store(0, 11..=13);
+    scene.apply(0, &named(Layer::new(Tier::Host, Group::FULL), None, 21..=22));
+    let slot = scene.reader.view().ranks().next().unwrap().slot;
+    let then = scene.writer.parking(slot);
+    assert_eq!((then.blocks, then.arrivals), (5, 3), "each name waits by itself");
+    scene.store(0, 31..=34);
+    let expired = scene.writer.update(|update| update.expire(slot, then.arrivals));
+    assert_eq!((expired.blocks, expired.names), (3, 2));
+    assert_eq!(scene.writer.parking(slot).blocks, 4, "what came later goes on waiting");
+    scene.store(0, 1..=30);
+    assert_eq!(scene.reach(0, 1..=34), 34);
+}

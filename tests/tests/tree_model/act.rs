@@ -59,6 +59,10 @@ pub(crate) enum Act {
     },
     Clear,
     Forget,
+    /// What waits is dropped, but for what has come last.
+    Expire {
+        but: u64,
+    },
     /// Goes, and comes back with other settings.
     Return {
         settings: usize,
@@ -142,7 +146,7 @@ impl Act {
                 names: names.iter().map(|&name| SequenceHash(name)).collect(),
             })),
             Act::Clear => Some(Event::Cleared),
-            Act::Forget | Act::Return { .. } => None,
+            Act::Forget | Act::Expire { .. } | Act::Return { .. } => None,
         }
     }
 }
@@ -197,6 +201,7 @@ pub(crate) fn act() -> impl Strategy<Value = Act> {
         3 => remove_broken,
         1 => Just(Act::Clear),
         1 => Just(Act::Forget),
+        1 => (0..4_u64).prop_map(|but| Act::Expire { but }),
         1 => (0..5_usize).prop_map(|settings| Act::Return { settings }),
     ]
 }

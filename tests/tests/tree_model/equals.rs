@@ -37,6 +37,13 @@ impl Both {
                 self.model.forget(rank(number));
                 self.writer.update(|update| update.forget(slot));
             }
+            Act::Expire { but } => {
+                let arrivals = self.writer.parking(slot).arrivals;
+                assert_eq!(arrivals, self.model.arrivals(rank(number)));
+                let before = arrivals.saturating_sub(*but);
+                let expired = self.writer.update(|update| update.expire(slot, before));
+                assert_eq!([expired.blocks, expired.names], self.model.expire(rank(number), before));
+            }
             Act::Return { settings: chosen } => {
                 self.model.leave(rank(number));
                 self.model.join(rank(number), settings(*chosen));

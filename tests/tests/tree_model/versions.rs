@@ -68,6 +68,9 @@ impl Fleet {
                 let slot = *slots[*number].get_or_insert_with(join);
                 match act {
                     Act::Forget => update.forget(slot),
+                    Act::Expire { .. } => {
+                        update.expire(slot, u64::MAX);
+                    }
                     // Leaves for good, so that slots change hands, and joins with what comes next.
                     Act::Return { .. } => {
                         update.leave(slot);
@@ -99,6 +102,9 @@ impl Truth {
             self.marks[*number] = Some(version);
             match act {
                 Act::Forget => self.model.forget(rank(*number)),
+                Act::Expire { .. } => {
+                    self.model.expire(rank(*number), u64::MAX);
+                }
                 Act::Return { .. } => {
                     self.model.leave(rank(*number));
                     self.marks[*number] = None;
