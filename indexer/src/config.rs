@@ -4,12 +4,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     path::Path,
+    time::Duration,
 };
 
 use kvtide_radix::{Copies, Group, Window};
 use serde::Deserialize;
 
-use crate::{EngineStream, Format, GapPolicy, Scope, Stream};
+use crate::{EngineStream, Format, GapPolicy, Limits, Scope, Stream};
 
 /// A configuration file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -20,6 +21,9 @@ pub struct Config {
     pub server: ServerConfig,
     /// The bus that streams with a subject are on.
     pub nats: Option<NatsConfig>,
+    /// The workers.
+    #[serde(default)]
+    pub workers: WorkersConfig,
     /// The streams.
     #[serde(default, rename = "stream")]
     pub streams: Vec<StreamConfig>,
@@ -31,6 +35,28 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: Option<SocketAddr>,
+}
+
+/// `[workers]`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkersConfig {
+    /// Seconds after which a worker from which nothing comes is silent.
+    pub silent_after_s: Option<u64>,
+    /// Seconds after which such a worker has gone, and its ranks are removed. Without it, never.
+    pub gone_after_s: Option<u64>,
+}
+
+impl WorkersConfig {
+    /// The limits, with what is configured here.
+    #[must_use]
+    pub fn limit(&self, limits: Limits) -> Limits {
+        Limits {
+            silent_after: self.silent_after_s.map_or(limits.silent_after, Duration::from_secs),
+            gone_after: self.gone_after_s.map(Duration::from_secs).or(limits.gone_after),
+            ..limits
+        }
+    }
 }
 
 /// `[nats]`.

@@ -8,15 +8,17 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use kvtide_events::{DecodeError, Hashing};
-use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
+use kvtide_radix::{Event, Rank, RankState, RanksFull, Reader, Size, index};
 use parking_lot::{Mutex, RwLock};
+use tracing::warn;
 
 use crate::{
-    Answer, Applied, Clock, Limits, Query, QueryError, Scope, ScopeQuery,
+    Answer, Applied, Clock, FeedbackState, Limits, Observation, Query, QueryError, Scope, ScopeQuery,
+    feedback::Feedback,
     mirror::{Mirror, ReplayRequest, ReplayedBatch, Source},
     pending::Pending,
     query::Moment,
@@ -46,6 +48,7 @@ struct ScopeIndex {
     mirror: Mutex<Mirror>,
     /// Events received and not yet visible.
     pending: Arc<Pending>,
+    feedback: Feedback,
 }
 
 /// A stream that belongs to an indexer. Hand its messages to [`Indexer::apply`].
@@ -119,6 +122,17 @@ pub enum BindError {
     },
 }
 
+/// Why a rank cannot be registered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// Its scope cannot be.
+    #[error(transparent)]
+    Scope(#[from] BindError),
+    /// There is no room for another rank.
+    #[error(transparent)]
+    RanksFull(#[from] RanksFull),
+}
+
 /// A scope, and how large its index is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScopeState {
@@ -133,6 +147,7 @@ pub struct ScopeState {
     /// Its ranks, in order.
     pub ranks: Vec<RankState>,
     pending: HashMap<Rank, u64>,
+    feedback: HashMap<Rank, FeedbackState>,
 }
 
 impl ScopeState {
@@ -140,6 +155,17 @@ impl ScopeState {
     #[must_use]
     pub fn pending(&self, rank: Rank) -> u64 {
         self.pending.get(&rank).copied().unwrap_or(0)
+    }
+
+    /// How many ranks' predictions have gone wrong.
+    pub(crate) fn drifting(&self) -> usize {
+        self.feedback.values().filter(|state| state.drifting.is_some()).count()
+    }
+
+    /// What a rank's engine has said that it had cached, if it has.
+    #[must_use]
+    pub fn feedback(&self, rank: Rank) -> Option<FeedbackState> {
+        self.feedback.get(&rank).copied()
     }
 }
 
@@ -249,6 +275,7 @@ impl Indexer {
             reader,
             mirror: Mutex::new(Mirror::new(writer, self.clock.clone())),
             pending: Arc::default(),
+            feedback: Feedback::default(),
         });
         scopes.insert(scope.clone(), Arc::clone(&created));
         Ok(created)
@@ -330,7 +357,11 @@ impl Indexer {
     pub fn tick(&self) {
         let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
         for scope in scopes {
-            let applied = scope.mirror.lock().tick();
+            let mut mirror = scope.mirror.lock();
+            let applied = mirror.tick();
+            let gone = self.limits.gone_after.map_or(0, |after| mirror.remove_silent(milliseconds(after)));
+            drop(mirror);
+            telemetry::count_gone(gone);
             for (source, applied) in applied {
                 if let Some(stream) = self.streams.read().values().find(|stream| stream.source.id == source) {
                     telemetry::count_message(stream, &applied);
@@ -366,6 +397,57 @@ impl Indexer {
                 got: Format::Direct.describe(),
             }),
         }
+    }
+
+    /// Makes ranks of a scope known from which nothing has come yet, and which nobody knows otherwise: an idle worker that
+    /// was there before says nothing. They are `unknown` until something comes. Returns how many were new. A scope that is
+    /// not known is created.
+    ///
+    /// # Errors
+    /// [`RegisterError`], for the first rank that does not fit. Those before it are known then.
+    pub fn register(&self, scope: &Scope, ranks: &[Rank]) -> Result<usize, RegisterError> {
+        let stream = self.direct(scope)?;
+        let mut mirror = stream.scope.mirror.lock();
+        let mut new = 0;
+        for &rank in ranks {
+            new += usize::from(mirror.register(rank)?);
+        }
+        Ok(new)
+    }
+
+    /// Lets a worker go: all its ranks in all scopes, or that data-parallel rank, with everything that they hold. Returns
+    /// how many ranks these were. What it publishes later makes it known again, in another generation.
+    pub fn remove(&self, worker_id: u64, dp_rank: Option<u32>) -> usize {
+        let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
+        let remove = |scope: &Arc<ScopeIndex>| {
+            scope.feedback.forget(worker_id, dp_rank);
+            scope.mirror.lock().remove(worker_id, dp_rank)
+        };
+        scopes.iter().map(remove).sum()
+    }
+
+    /// Notes how many tokens of a request a rank was predicted to have, and how many its engine says that it had. A
+    /// difference of a block is not counted: engines compute a prompt's last token anew.
+    ///
+    /// # Errors
+    /// [`QueryError`] where no scope fits, or several do.
+    pub fn observe(
+        &self,
+        scope: &ScopeQuery,
+        rank: Rank,
+        predicted_tokens: u32,
+        cached_tokens: u32,
+    ) -> Result<FeedbackState, QueryError> {
+        let scope = self.find(scope)?;
+        let tolerance_tokens = scope.scope.block_size;
+        let observation = Observation { predicted_tokens, cached_tokens, tolerance_tokens };
+        let [before, after] = scope.feedback.note(rank, observation);
+        telemetry::count_observation(&before, &after);
+        if let (None, Some(drift)) = (before.drifting, after.drifting) {
+            let Rank { worker_id, dp_rank } = rank;
+            warn!(worker_id, dp_rank, ?drift, "predictions of a rank's cached tokens have gone wrong");
+        }
+        Ok(after)
     }
 
     /// How much of a prompt every rank holds.
@@ -426,10 +508,15 @@ impl Indexer {
                 size: view.size(),
                 ranks: view.ranks().collect(),
                 pending: index.pending.counts(),
+                feedback: index.feedback.states(),
             }
         };
         scopes.into_iter().map(state).collect()
     }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Tells a batch from another one of the same number.

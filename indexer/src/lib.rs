@@ -39,6 +39,7 @@ pub mod capture;
 mod clock;
 pub mod config;
 pub mod feed;
+mod feedback;
 mod freshness;
 mod indexer;
 mod limits;
@@ -52,8 +53,11 @@ pub mod telemetry;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens};
 pub use clock::Clock;
+pub use feedback::{Drift, FeedbackState, Observation};
 pub use freshness::{Freshness, FreshnessLimits, Unusable};
-pub use indexer::{ApplyError, BindError, BoundStream, Indexer, Message, Received, ScopeState};
+pub use indexer::{
+    ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
+};
 pub use limits::Limits;
 pub use mirror::{Applied, ReplayRequest};
 pub use query::{PromptContent, Query, QueryError};

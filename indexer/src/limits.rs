@@ -1,4 +1,6 @@
-//! How much one indexer takes in.
+//! How much one indexer takes in, and for how long.
+
+use std::time::Duration;
 
 /// Limits of an [`Indexer`](crate::Indexer), each named in the error that it causes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -7,12 +9,22 @@ pub struct Limits {
     pub scopes: usize,
     /// Tokens of a query's prompt.
     pub query_tokens: u64,
+    /// A worker from which nothing has come for so long is silent.
+    pub silent_after: Duration,
+    /// A worker from which nothing has come for so long has gone: its ranks are removed. None: never.
+    pub gone_after: Option<Duration>,
     /// Limits of each scope's index.
     pub index: kvtide_radix::Limits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { scopes: 1024, query_tokens: 4 << 20, index: kvtide_radix::Limits::default() }
+        Limits {
+            scopes: 1024,
+            query_tokens: 4 << 20,
+            silent_after: Duration::from_secs(60),
+            gone_after: None,
+            index: kvtide_radix::Limits::default(),
+        }
     }
 }

@@ -10,16 +10,17 @@ mod early;
 mod engine;
 mod expiry;
 mod rank;
+mod ranks;
 mod replay;
 mod source;
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::HashMap;
 
-use kvtide_radix::{Outcome, Rank, RankSettings, RanksFull, Update, Writer};
+use kvtide_radix::{Outcome, Writer};
 
 use crate::clock::Clock;
 use early::Early;
-use rank::RankStream;
+use ranks::Ranks;
 
 pub(crate) use dynamo::Publisher;
 pub(crate) use engine::LiveBatch;
@@ -30,7 +31,7 @@ pub(crate) use source::Source;
 /// The writer's side of a scope.
 pub(crate) struct Mirror {
     pub(crate) writer: Writer,
-    ranks: HashMap<Rank, RankStream>,
+    ranks: Ranks,
     publishers: HashMap<u64, Publisher>,
     early: Early,
     clock: Clock,
@@ -140,17 +141,12 @@ impl Mirror {
     pub(crate) fn new(writer: Writer, clock: Clock) -> Mirror {
         Mirror {
             writer,
-            ranks: HashMap::new(),
+            ranks: Ranks::default(),
             publishers: HashMap::new(),
             early: Early::default(),
             clock,
             looked_ms: 0,
         }
-    }
-
-    /// Whether another source feeds the rank, so that nothing is to be published.
-    fn is_refused(&self, rank: Rank, source: Source) -> bool {
-        self.ranks.get(&rank).is_some_and(|stream| stream.source.id != source.id)
     }
 
     /// Gives up on what has been waited for long enough: frames in front of others, answers of engines, parents of blocks.
@@ -167,7 +163,7 @@ impl Mirror {
     pub(crate) fn verify(&mut self, source: Source, until_ms: u64, doubted_ms: Option<u64>) {
         let Mirror { ranks, early, writer, .. } = self;
         writer.update(|update| {
-            for stream in ranks.values_mut().filter(|stream| stream.source.id == source.id) {
+            for stream in ranks.of_mut(source) {
                 if !stream.claims.current().is_some_and(|publisher| early.waits_for(publisher)) {
                     stream.vouch(update, until_ms, doubted_ms);
                 }
@@ -178,24 +174,4 @@ impl Mirror {
     fn times(&self, published_at_ms: Option<u64>) -> Times {
         Times { steady_ms: self.clock.steady_ms(), wall_ms: self.clock.wall_ms(), published_at_ms }
     }
-}
-
-/// The stream of a rank that `source` feeds; joins the rank if it is new.
-fn claim<'a>(
-    ranks: &'a mut HashMap<Rank, RankStream>,
-    update: &mut Update<'_>,
-    rank: Rank,
-    source: Source,
-    settings: impl FnOnce() -> RankSettings,
-) -> Result<&'a mut RankStream, Refusal> {
-    let stream = match ranks.entry(rank) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(vacant) => {
-            let settings = settings();
-            let windows = settings.windows.clone();
-            let slot = update.join(rank, settings).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
-            vacant.insert(RankStream::new(slot, source, windows))
-        }
-    };
-    if stream.source.id == source.id { Ok(stream) } else { Err(Refusal::OtherSource) }
 }

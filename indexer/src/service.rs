@@ -2,9 +2,11 @@
 
 mod body;
 mod events;
+mod feedback;
 mod overlap;
 mod problem;
 mod state;
+mod workers;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -13,7 +15,7 @@ use axum::{
     extract::{DefaultBodyLimit, State},
     http::header,
     response::IntoResponse,
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
@@ -23,7 +25,7 @@ use tracing::warn;
 use crate::{Indexer, telemetry};
 use problem::Problem;
 
-pub use state::{HeldBlocks, Worker, WorkerList};
+pub use state::{HeldBlocks, Presence, Worker, WorkerList};
 
 /// How long a stop waits for requests that are under way.
 const GRACE: Duration = Duration::from_secs(3);
@@ -66,8 +68,10 @@ impl Service {
         Router::new()
             .route("/v1/overlap", post(overlap::post))
             .route("/v1/events", post(events::post))
-            .route("/v1/workers", get(state::workers))
+            .route("/v1/workers", get(state::workers).post(workers::register))
+            .route("/v1/workers/{id}", delete(workers::remove))
             .route("/v1/scopes", get(state::scopes))
+            .route("/v1/feedback", post(feedback::post))
             .route("/healthz", get(async || "ok\n"))
             .route("/metrics", get(render_metrics))
             .fallback(async || Problem::no_such_route())

@@ -2,7 +2,7 @@
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::{Applied, BoundStream, Format, Indexer};
+use crate::{Applied, BoundStream, FeedbackState, Format, Indexer};
 
 /// A counter's name, what it counts, and how much of it a message did.
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
@@ -66,6 +66,11 @@ const RANKS: &str = "kvtide_ranks";
 const RUNS: &str = "kvtide_runs";
 const HELD_BLOCKS: &str = "kvtide_held_blocks";
 const PARKED_BLOCKS: &str = "kvtide_parked_blocks";
+const OBSERVATIONS: &str = "kvtide_observations_total";
+const PREDICTED_OVER: &str = "kvtide_predictions_over_total";
+const PREDICTED_UNDER: &str = "kvtide_predictions_under_total";
+const DRIFTING: &str = "kvtide_ranks_drifting";
+const GONE: &str = "kvtide_ranks_gone_total";
 const VERSION: &str = "kvtide_version";
 
 /// Describes every metric to the recorder that is installed.
@@ -76,6 +81,14 @@ pub fn describe() {
     describe_counter!(UNDECODABLE, "Frames and batches that did not decode.");
     describe_histogram!(QUERY_SECONDS, Unit::Seconds, "Time to answer a query, hashing included.");
     describe_counter!(QUERIES_FAILED, "Queries that had no answer.");
+    describe_counter!(GONE, "Ranks removed since nothing came from them for long.");
+    describe_counter!(OBSERVATIONS, "Observations of cached tokens.");
+    describe_counter!(PREDICTED_OVER, "Predictions that were more than a block too high.");
+    describe_counter!(PREDICTED_UNDER, "Predictions that were more than a block too low.");
+    for counted in [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER] {
+        counter!(counted).increment(0);
+    }
+    describe_gauge!(DRIFTING, "Ranks whose predictions have gone wrong.");
     describe_gauge!(RANKS, "Ranks known.");
     describe_gauge!(RUNS, "Runs of blocks in the tree.");
     describe_gauge!(HELD_BLOCKS, "Blocks held, summed over ranks and tiers.");
@@ -115,6 +128,20 @@ fn label(stream: &BoundStream) -> String {
     }
 }
 
+/// Counts ranks that were removed.
+pub(crate) fn count_gone(ranks: usize) {
+    if ranks > 0 {
+        counter!(GONE).increment(ranks as u64);
+    }
+}
+
+/// Counts what an observation adds.
+pub(crate) fn count_observation(before: &FeedbackState, after: &FeedbackState) {
+    counter!(OBSERVATIONS).increment(1);
+    counter!(PREDICTED_OVER).increment(after.over - before.over);
+    counter!(PREDICTED_UNDER).increment(after.under - before.under);
+}
+
 /// Counts a query.
 pub(crate) fn count_query(took: std::time::Duration, answered: bool) {
     histogram!(QUERY_SECONDS).record(took.as_secs_f64());
@@ -137,6 +164,7 @@ pub fn measure(indexer: &Indexer) {
         #[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts beyond 2^53 do not occur")]
         let set = |name, value: u64| gauge!(name, &labels).set(value as f64);
         set(RANKS, state.ranks.len() as u64);
+        set(DRIFTING, state.drifting() as u64);
         set(RUNS, state.size.runs as u64);
         set(HELD_BLOCKS, state.size.held_blocks);
         set(PARKED_BLOCKS, state.size.parked_blocks as u64);

@@ -62,6 +62,8 @@ pub struct Watermark {
     pub best_lag_ms: Option<i64>,
     /// Events known lost in this life and not recovered.
     pub missing_events: u64,
+    /// When something last came from the rank's publisher, in milliseconds of the writer's own steady clock.
+    pub heard_at_ms: Option<u64>,
     /// When it was last proven that everything published until then is applied, in milliseconds of the writer's own
     /// steady clock.
     pub verified_at_ms: Option<u64>,

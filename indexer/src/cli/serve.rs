@@ -99,7 +99,7 @@ impl Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let config = arguments.config()?;
     let metrics = record_metrics()?;
-    let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
+    let indexer = Arc::new(Indexer::new(config.workers.limit(Limits::default()), Clock::default()));
     let (mut subjects, mut engines) = (Vec::new(), Vec::new());
     for (config, stream) in config.streams()? {
         let bound = indexer.bind(stream)?;

@@ -2,7 +2,7 @@
 
 use kvtide_radix::{Event, Knowledge, Rank, RankSettings};
 
-use super::{Applied, Mirror, Refusal, Source, claim};
+use super::{Applied, Mirror, Refusal, Source};
 
 impl Mirror {
     /// Applies events of one rank, as one version. `first_event_id` numbers the first of them, the others follow;
@@ -16,13 +16,13 @@ impl Mirror {
     ) -> Applied {
         let times = self.times(None);
         let mut applied = Applied::default();
-        if self.is_refused(rank, source) {
+        if self.ranks.is_refused(rank, source) {
             applied.refuse(Refusal::OtherSource, events.len());
             return applied;
         }
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
-            let stream = match claim(ranks, update, rank, source, RankSettings::default) {
+            let stream = match ranks.claim(update, rank, source, RankSettings::default) {
                 Ok(stream) => stream,
                 Err(refusal) => return applied.refuse(refusal, events.len()),
             };

@@ -1,12 +1,12 @@
 //! Dynamo's frames: a publisher is a life of a rank, its frames are numbered, and so are its events.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use kvtide_events::{Cursor, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
 use super::{
-    Applied, Mirror, Refusal, Source, Times, claim, claims::Claim, early::EarlyFrame, rank::RankStream,
+    Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, rank::RankStream, ranks::Ranks,
 };
 use crate::pending::PendingEvents;
 
@@ -105,8 +105,8 @@ impl Mirror {
         let mut applied = Applied::default();
         // A frame that has waited is as old as its arrival: who is late is judged by that.
         let times = Times { steady_ms: arrived_ms, ..self.times(Some(frame.published_at_ms)) };
-        let all_refused =
-            !frame.events.is_empty() && frame.events.iter().all(|event| self.is_refused(event.rank, source));
+        let all_refused = !frame.events.is_empty()
+            && frame.events.iter().all(|event| self.ranks.is_refused(event.rank, source));
         let publisher = self.publishers.entry(frame.publisher_id).or_default();
         let (lost, restarted) = match publisher.take(frame) {
             Continuity::Behind { lost } => (lost, false),
@@ -182,21 +182,16 @@ impl Mirror {
 }
 
 /// The stream of a rank, if it belongs to that publisher now.
-fn fed_by(ranks: &mut HashMap<Rank, RankStream>, rank: Rank, publisher: u64) -> Option<&mut RankStream> {
-    ranks.get_mut(&rank).filter(|stream| stream.claims.is_current(publisher))
+fn fed_by(ranks: &mut Ranks, rank: Rank, publisher: u64) -> Option<&mut RankStream> {
+    ranks.get_mut(rank).filter(|stream| stream.claims.is_current(publisher))
 }
 
 impl Incoming<'_> {
     /// Hands each event to its rank. Returns the ranks that had any.
-    fn feed(
-        &self,
-        ranks: &mut HashMap<Rank, RankStream>,
-        update: &mut Update<'_>,
-        applied: &mut Applied,
-    ) -> BTreeSet<Rank> {
+    fn feed(&self, ranks: &mut Ranks, update: &mut Update<'_>, applied: &mut Applied) -> BTreeSet<Rank> {
         let mut fed = BTreeSet::new();
         for event in &self.frame.events {
-            let claimed = claim(ranks, update, event.rank, self.source, RankSettings::default);
+            let claimed = ranks.claim(update, event.rank, self.source, RankSettings::default);
             let stream = match claimed {
                 Ok(stream) => stream,
                 Err(refusal) => {
@@ -219,7 +214,7 @@ impl Incoming<'_> {
             }
         }
         for rank in &fed {
-            if let Some(stream) = ranks.get_mut(rank) {
+            if let Some(stream) = ranks.get_mut(*rank) {
                 stream.mark(update, self.times);
             }
         }

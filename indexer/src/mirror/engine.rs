@@ -3,7 +3,7 @@
 use kvtide_events::{Batch, Step};
 use kvtide_radix::{Knowledge, Update, Window};
 
-use super::{Applied, Mirror, Refusal, Source, Times, claim, rank::RankStream};
+use super::{Applied, Mirror, Refusal, Source, Times, rank::RankStream};
 use crate::{pending::PendingEvents, stream::EngineStream};
 
 /// A batch of a process that has gone may come so long after the first of the next.
@@ -61,12 +61,12 @@ impl Mirror {
         }
         let rank = stream.rank(batch);
         let times = self.times(Some(milliseconds(batch.published_at_s)));
-        if self.is_refused(rank, source) {
+        if self.ranks.is_refused(rank, source) {
             applied.refuse(Refusal::OtherSource, batch.events.len());
             return applied;
         }
         let ranks = &mut self.ranks;
-        self.writer.update(|update| match claim(ranks, update, rank, source, || stream.rank_settings()) {
+        self.writer.update(|update| match ranks.claim(update, rank, source, || stream.rank_settings()) {
             Ok(state) => state.receive(update, live, times, &mut applied),
             Err(refusal) => applied.refuse(refusal, live.batch.events.len()),
         });
@@ -77,8 +77,7 @@ impl Mirror {
     pub(crate) fn lose_batch(&mut self, source: Source, sequence: Option<u64>, digest: u64) -> Applied {
         let mut applied = Applied::default();
         let times = self.times(None);
-        let mut streams: Vec<_> =
-            self.ranks.values_mut().filter(|stream| stream.source.id == source.id).collect();
+        let mut streams: Vec<_> = self.ranks.of_mut(source).collect();
         if streams.is_empty() {
             return applied;
         }

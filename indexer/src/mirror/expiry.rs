@@ -39,7 +39,7 @@ impl Mirror {
         self.looked_ms = now_ms;
         let times = self.times(None);
         let mut all = Vec::new();
-        for stream in self.ranks.values_mut() {
+        for stream in self.ranks.iter_mut() {
             let parking = self.writer.parking(stream.slot);
             if parking.blocks == 0 {
                 stream.parked_marks.0.clear();

@@ -38,7 +38,12 @@ pub(crate) struct RankStream {
 }
 
 impl RankStream {
-    pub(super) fn new(slot: RankSlot, source: Source, configured_windows: Vec<Window>) -> RankStream {
+    pub(super) fn new(
+        slot: RankSlot,
+        source: Source,
+        life: Life,
+        configured_windows: Vec<Window>,
+    ) -> RankStream {
         RankStream {
             slot,
             source,
@@ -50,7 +55,7 @@ impl RankStream {
             windows: Vec::new(),
             parked_marks: Marks::default(),
             recovery: None,
-            watermark: Watermark::default(),
+            watermark: Watermark { life, ..Watermark::default() },
             best_lag: BestLag::default(),
             taken: false,
             unreadable: 0,
@@ -61,6 +66,16 @@ impl RankStream {
     /// What is known of the life so far, whether or not something is being recovered.
     pub(super) fn knowledge(&self) -> Knowledge {
         self.watermark.knowledge
+    }
+
+    /// When something last came from the rank's publisher.
+    pub(super) fn heard_ms(&self) -> Option<u64> {
+        self.watermark.heard_at_ms
+    }
+
+    /// Something came from the rank's publisher, new or not.
+    pub(super) fn hear(&mut self, times: Times) {
+        self.watermark.heard_at_ms = Some(times.steady_ms);
     }
 
     /// Whether nothing was taken in this life so far.
@@ -84,6 +99,7 @@ impl RankStream {
         self.watermark = Watermark {
             life: Life(self.watermark.life.0 + 1),
             knowledge: if whole { Knowledge::Complete } else { Knowledge::Partial },
+            heard_at_ms: self.watermark.heard_at_ms,
             ..Watermark::default()
         };
         applied.lives += 1;
@@ -197,6 +213,7 @@ impl RankStream {
     pub(super) fn mark(&mut self, update: &mut Update<'_>, times: Times) {
         self.watermark.last_event_id = self.cursor.last();
         if std::mem::take(&mut self.taken) {
+            self.hear(times);
             self.watermark.applied_at_ms = Some(times.steady_ms);
             if let Some(published) = times.published_at_ms {
                 let lag = times.wall_ms.cast_signed().saturating_sub(published.cast_signed());

@@ -7,7 +7,7 @@ use kvtide_events::{Batch, Step};
 use kvtide_radix::{Life, Rank, Update};
 
 use super::{
-    Applied, Mirror, Source, Times, claim,
+    Applied, Mirror, Source, Times,
     engine::{NumberedBatch, milliseconds},
     rank::RankStream,
 };
@@ -71,7 +71,7 @@ enum Verdict {
 impl Mirror {
     /// What to ask a stream's engine for, so that everything that it has published until now is applied.
     pub(crate) fn replay_request(&self, source: Source) -> ReplayRequest {
-        let known = self.ranks.values().find(|stream| stream.source.id == source.id);
+        let known = self.ranks.of(source).map(|(_, stream)| stream).next();
         let last = known.and_then(|stream| Some((stream.cursor.last()?, stream.last_digest)));
         ReplayRequest {
             from: last.map_or(0, |(sequence, _)| sequence),
@@ -83,7 +83,7 @@ impl Mirror {
 
     /// Whether a rank of the stream waits for what it has missed.
     pub(crate) fn is_recovering(&self, source: Source) -> bool {
-        self.ranks.values().any(|stream| stream.source.id == source.id && stream.is_recovering())
+        self.ranks.of(source).any(|(_, stream)| stream.is_recovering())
     }
 
     /// Applies an engine's answer, as one version.
@@ -98,7 +98,7 @@ impl Mirror {
         let times = self.times(None);
         let Some(rank) = self.replayed_rank(source, stream, &batches) else { return applied };
         let ranks = &mut self.ranks;
-        self.writer.update(|update| match claim(ranks, update, rank, source, || stream.rank_settings()) {
+        self.writer.update(|update| match ranks.claim(update, rank, source, || stream.rank_settings()) {
             Ok(state) => state.take_replay(update, request, batches, times, &mut applied),
             Err(refusal) => applied.refuse(refusal, batches.len()),
         });
@@ -112,16 +112,16 @@ impl Mirror {
         stream: &EngineStream,
         batches: &[ReplayedBatch],
     ) -> Option<Rank> {
-        let known = self.ranks.iter().find(|(_, state)| state.source.id == source.id);
+        let known = self.ranks.of(source).next();
         let named = || batches.iter().find_map(|replayed| Some(stream.rank(replayed.batch.as_ref()?)));
         let configured = || Some(Rank { worker_id: stream.worker_id, dp_rank: stream.dp_rank? });
-        known.map(|(&rank, _)| rank).or_else(named).or_else(configured)
+        known.map(|(rank, _)| rank).or_else(named).or_else(configured)
     }
 
     /// Gives up on answers that have not come in time. Returns what that did, by source.
     pub(super) fn give_up_overdue(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
-        let overdue = self.ranks.values_mut().filter(|state| state.is_overdue(now_ms));
+        let overdue = self.ranks.iter_mut().filter(|state| state.is_overdue(now_ms));
         overdue
             .map(|state| {
                 let mut applied = Applied::default();
@@ -220,6 +220,7 @@ impl RankStream {
         if request.life != self.life() || request.last.is_none() != self.cursor.last().is_none() {
             return;
         }
+        self.hear(times);
         let verdict = self.judge(request, &batches);
         let first = batches.first().map_or(0, |first| first.sequence);
         match verdict {

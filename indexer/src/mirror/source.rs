@@ -16,6 +16,13 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// Who feeds a rank that is only registered.
+    pub(crate) const NOBODY: Source = Source { id: u32::MAX, gap_policy: GapPolicy::Forget, replays: false };
+
+    pub(crate) fn is_nobody(self) -> bool {
+        self.id == Source::NOBODY.id
+    }
+
     pub(crate) fn new(id: u32, stream: &Stream) -> Source {
         let replays = match &stream.format {
             Format::Engine(engine) => engine.replays,

@@ -7,7 +7,7 @@ use axum::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{ApplyError, BindError, QueryError};
+use crate::{ApplyError, BindError, QueryError, RegisterError};
 
 /// An error that goes out. It never carries tokens, hashes, or names of tenants.
 #[derive(Debug)]
@@ -78,6 +78,13 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
     }
 
+    pub(super) fn unknown_worker(worker_id: u64, dp_rank: Option<u32>) -> Problem {
+        let detail = "no such worker is known, or no such data-parallel rank of it";
+        Problem::new(StatusCode::NOT_FOUND, "unknown-worker", detail)
+            .with("worker_id", worker_id)
+            .with("dp_rank", dp_rank)
+    }
+
     /// The rank is fed by another source, or claimed by two publishers.
     pub(super) fn other_source(refused: u64) -> Problem {
         let detail = "another source feeds the rank, or two live publishers claim it";
@@ -145,6 +152,18 @@ impl From<BindError> for Problem {
                     .with("expected", expected)
             }
             BindError::ScopesFull { limit } => Problem::too_many("too-many-scopes", "scopes", detail, limit),
+        }
+    }
+}
+
+impl From<RegisterError> for Problem {
+    fn from(error: RegisterError) -> Problem {
+        let detail = error.to_string();
+        match error {
+            RegisterError::Scope(error) => error.into(),
+            RegisterError::RanksFull(full) => {
+                Problem::too_many("too-many-ranks", "ranks", detail, full.limit)
+            }
         }
     }
 }

@@ -1,10 +1,13 @@
 //! `GET /v1/workers` and `GET /v1/scopes`: what is known, without a prompt.
 
+use std::time::Duration;
+
 use axum::extract::State;
+use kvtide_radix::Watermark;
 use serde::{Deserialize, Serialize};
 
 use super::{Service, body::Json};
-use crate::{Freshness, KnowledgeState, Scope};
+use crate::{FeedbackState, Freshness, KnowledgeState, Scope};
 
 /// A rank that is known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -15,6 +18,8 @@ pub struct Worker {
     pub worker_id: u64,
     /// The data-parallel rank.
     pub dp_rank: u32,
+    /// Whether anything comes from it.
+    pub presence: Presence,
     /// How to read its numbers.
     pub knowledge: KnowledgeState,
     /// Blocks that it holds in each tier by itself, not cumulative.
@@ -23,6 +28,20 @@ pub struct Worker {
     pub parked_blocks: usize,
     /// How old this is.
     pub freshness: Freshness,
+    /// What its engine has said that it had cached, if it has.
+    pub feedback: Option<FeedbackState>,
+}
+
+/// Whether anything comes from a rank's publisher.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    /// Nothing ever has.
+    Registered,
+    /// Something has, a short while ago.
+    Seen,
+    /// Nothing has for a while: idle, or no longer there.
+    Silent,
 }
 
 /// Blocks held in each tier by itself.
@@ -61,8 +80,19 @@ struct ScopeSummary {
     parked_blocks: usize,
 }
 
+impl Presence {
+    fn of(watermark: &Watermark, now_ms: u64, silent_after: Duration) -> Presence {
+        let age = watermark.heard_at_ms.map(|heard| Duration::from_millis(now_ms.saturating_sub(heard)));
+        match age {
+            None => Presence::Registered,
+            Some(age) if age >= silent_after => Presence::Silent,
+            Some(_) => Presence::Seen,
+        }
+    }
+}
+
 pub(super) async fn workers(State(service): State<Service>) -> Json<WorkerList> {
-    let now_ms = service.indexer.clock().steady_ms();
+    let (now_ms, silent_after) = (service.indexer.clock().steady_ms(), service.indexer.limits().silent_after);
     let mut workers = Vec::new();
     for state in service.indexer.scopes() {
         for rank in &state.ranks {
@@ -71,10 +101,12 @@ pub(super) async fn workers(State(service): State<Service>) -> Json<WorkerList> 
                 scope: state.scope.clone(),
                 worker_id: rank.rank.worker_id,
                 dp_rank: rank.rank.dp_rank,
+                presence: Presence::of(&rank.watermark, now_ms, silent_after),
                 knowledge: rank.watermark.knowledge.into(),
                 held_blocks: HeldBlocks { gpu, host, disk, external },
                 parked_blocks: rank.parked_blocks,
                 freshness: Freshness::of(&rank.watermark, state.pending(rank.rank), now_ms),
+                feedback: state.feedback(rank.rank),
             });
         }
     }

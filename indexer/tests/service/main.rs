@@ -16,3 +16,4 @@ mod scopes;
 mod served;
 mod shape;
 mod vocabulary;
+mod workers;

@@ -53,11 +53,11 @@ fn states_have_exactly_these_names() {
     let known = json!({"model": "m", "revision": null, "tokenizer": null, "kv_dtype": "fp8", "layout": null,
                        "block_size": 4});
     let workers = json!({"workers": [
-        {"scope": known, "worker_id": 7, "dp_rank": 0, "knowledge": "complete",
+        {"scope": known, "worker_id": 7, "dp_rank": 0, "presence": "seen", "knowledge": "complete",
          "held_blocks": {"gpu": 1, "host": 1, "disk": 0, "external": 0}, "parked_blocks": 1,
          "freshness": {"generation": 1, "last_event_id": 3, "last_event_age_ms": null, "lag_ms": null,
                        "lag_over_best_ms": null, "pending_events": 0, "missing_events": 0,
-                       "verified_age_ms": null}}]});
+                       "verified_age_ms": null}, "feedback": null}]});
     assert_eq!(without_times(served.get("/v1/workers")), workers);
     let scopes = json!({"scopes": [
         {"scope": known, "eagle": false, "version": 1, "ranks": 1, "runs": 1, "held_blocks": 2,

@@ -1,0 +1,128 @@
+//! The ranks of a scope: who is known, who feeds whom, and who has gone.
+
+use std::collections::HashMap;
+
+use kvtide_radix::{Life, Rank, RankSettings, RanksFull, Update};
+
+use super::{Mirror, Refusal, Source, rank::RankStream};
+
+/// Ranks that have gone of which the last life is remembered.
+const GONE: usize = 65_536;
+
+/// All ranks that are known.
+#[derive(Default)]
+pub(super) struct Ranks {
+    streams: HashMap<Rank, RankStream>,
+    /// In which life ranks were that have gone: they come back in another.
+    gone: HashMap<Rank, Life>,
+}
+
+impl Ranks {
+    /// The stream of a rank that `source` feeds. The rank joins if it is new.
+    pub(super) fn claim(
+        &mut self,
+        update: &mut Update<'_>,
+        rank: Rank,
+        source: Source,
+        settings: impl FnOnce() -> RankSettings,
+    ) -> Result<&mut RankStream, Refusal> {
+        // One that is only registered joins again, with the settings of whoever feeds it.
+        let registered = self.streams.get(&rank).filter(|stream| stream.source.is_nobody());
+        if let Some(slot) = registered.map(|stream| stream.slot) {
+            update.leave(slot);
+            self.streams.remove(&rank);
+        }
+        if !self.streams.contains_key(&rank) {
+            self.join(update, rank, source, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
+        }
+        match self.streams.get_mut(&rank) {
+            Some(stream) if stream.source.id == source.id => Ok(stream),
+            Some(_) | None => Err(Refusal::OtherSource),
+        }
+    }
+
+    fn join(
+        &mut self,
+        update: &mut Update<'_>,
+        rank: Rank,
+        source: Source,
+        settings: RankSettings,
+    ) -> Result<(), RanksFull> {
+        let windows = settings.windows.clone();
+        let slot = update.join(rank, settings)?;
+        let life = self.gone.remove(&rank).unwrap_or_default();
+        self.streams.insert(rank, RankStream::new(slot, source, life, windows));
+        Ok(())
+    }
+
+    /// Whether another source feeds the rank, so that nothing is to be published.
+    pub(super) fn is_refused(&self, rank: Rank, source: Source) -> bool {
+        let other = |stream: &RankStream| !stream.source.is_nobody() && stream.source.id != source.id;
+        self.streams.get(&rank).is_some_and(other)
+    }
+
+    pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut RankStream> {
+        self.streams.get_mut(&rank)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RankStream> {
+        self.streams.values_mut()
+    }
+
+    /// The ranks that a source feeds.
+    pub(super) fn of(&self, source: Source) -> impl Iterator<Item = (Rank, &RankStream)> {
+        let all = self.streams.iter().map(|(&rank, stream)| (rank, stream));
+        all.filter(move |(_, stream)| stream.source.id == source.id)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn of_mut(&mut self, source: Source) -> impl Iterator<Item = &mut RankStream> {
+        self.iter_mut().filter(move |stream| stream.source.id == source.id)
+    }
+
+    fn leave(&mut self, update: &mut Update<'_>, rank: Rank) {
+        let Some(stream) = self.streams.remove(&rank) else { return };
+        update.leave(stream.slot);
+        if self.gone.len() >= GONE {
+            self.gone.clear();
+        }
+        self.gone.insert(rank, stream.life());
+    }
+}
+
+impl Mirror {
+    /// Makes a rank known of which nothing has come yet. Whether it was new.
+    pub(crate) fn register(&mut self, rank: Rank) -> Result<bool, RanksFull> {
+        if self.ranks.streams.contains_key(&rank) {
+            return Ok(false);
+        }
+        let ranks = &mut self.ranks;
+        let settings = RankSettings::default();
+        self.writer.update(|update| ranks.join(update, rank, Source::NOBODY, settings))?;
+        Ok(true)
+    }
+
+    /// Lets all ranks of a worker go, or one, and with them their blocks. Returns how many these were.
+    pub(crate) fn remove(&mut self, worker_id: u64, dp_rank: Option<u32>) -> usize {
+        let chosen = |rank: &Rank| {
+            rank.worker_id == worker_id && dp_rank.is_none_or(|dp_rank| rank.dp_rank == dp_rank)
+        };
+        self.remove_where(|rank, _| chosen(&rank))
+    }
+
+    /// Lets those ranks go from which nothing has come for so long. Returns how many these were.
+    pub(crate) fn remove_silent(&mut self, after_ms: u64) -> usize {
+        let now_ms = self.clock.steady_ms();
+        self.remove_where(|_, stream| stream.heard_ms().is_some_and(|heard| heard + after_ms <= now_ms))
+    }
+
+    fn remove_where(&mut self, is_it: impl Fn(Rank, &RankStream) -> bool) -> usize {
+        let ranks = &mut self.ranks;
+        let these = ranks.streams.iter().filter(|(rank, stream)| is_it(**rank, stream));
+        let these: Vec<Rank> = these.map(|(&rank, _)| rank).collect();
+        if !these.is_empty() {
+            self.writer.update(|update| these.iter().for_each(|&rank| ranks.leave(update, rank)));
+        }
+        these.len()
+    }
+}
