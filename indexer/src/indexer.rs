@@ -24,6 +24,7 @@ use crate::{
     query::Moment,
     stream::{Format, Stream},
     telemetry,
+    unreached::Unreached,
 };
 
 pub use received::{Message, Received};
@@ -49,6 +50,7 @@ struct ScopeIndex {
     /// Events received and not yet visible.
     pending: Arc<Pending>,
     feedback: Feedback,
+    unreached: Unreached,
 }
 
 /// A stream that belongs to an indexer. Hand its messages to [`Indexer::apply`].
@@ -148,6 +150,8 @@ pub struct ScopeState {
     pub ranks: Vec<RankState>,
     pending: HashMap<Rank, u64>,
     feedback: HashMap<Rank, FeedbackState>,
+    /// Ranks that hold much of which many queries in a row have reached nothing.
+    pub unreached: usize,
 }
 
 impl ScopeState {
@@ -276,6 +280,7 @@ impl Indexer {
             mirror: Mutex::new(Mirror::new(writer, self.clock.clone())),
             pending: Arc::default(),
             feedback: Feedback::default(),
+            unreached: Unreached::default(),
         });
         scopes.insert(scope.clone(), Arc::clone(&created));
         Ok(created)
@@ -473,6 +478,7 @@ impl Indexer {
             hashing: scope.hashing,
             view: scope.reader.view(),
             steady_ms: self.clock.steady_ms(),
+            unreached: scope.unreached.watch(),
             pending: &|rank| pending.get(&rank).copied().unwrap_or(0),
         });
         answer.collected_at_ms = self.clock.wall_ms();
@@ -509,6 +515,7 @@ impl Indexer {
                 ranks: view.ranks().collect(),
                 pending: index.pending.counts(),
                 feedback: index.feedback.states(),
+                unreached: index.unreached.count(),
             }
         };
         scopes.into_iter().map(state).collect()

@@ -50,6 +50,7 @@ mod scope;
 pub mod service;
 mod stream;
 pub mod telemetry;
+mod unreached;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens};
 pub use clock::Clock;

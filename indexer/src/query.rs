@@ -8,6 +8,7 @@ use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, 
 use crate::{
     Answer, Freshness, Scope, ScopeQuery,
     answer::{AnswerScope, Prompt, RankAnswer},
+    unreached::Watch,
 };
 
 /// What is asked.
@@ -76,6 +77,7 @@ pub(crate) struct Moment<'a> {
     pub(crate) view: View,
     pub(crate) steady_ms: u64,
     pub(crate) pending: &'a dyn Fn(Rank) -> u64,
+    pub(crate) unreached: Watch<'a>,
 }
 
 impl Query {
@@ -111,10 +113,12 @@ impl Query {
             Ok(index) => reaches[index].1,
             Err(_) => Reach::NONE,
         };
-        let states = moment.view.ranks();
-        let chosen =
-            states.filter(|state| self.ranks.as_ref().is_none_or(|ranks| ranks.contains(&state.rank)));
-        let ranks = chosen.map(|state| (state, known_reach(&state, reach(&state))));
+        let states = moment.view.ranks().map(|state| (state, reach(&state)));
+        let asked = |rank: &Rank| self.ranks.as_ref().is_none_or(|ranks| ranks.contains(rank));
+        let ranks = states
+            .inspect(|(state, reach)| moment.unreached.note(state, *reach != Reach::NONE))
+            .filter(|(state, _)| asked(&state.rank))
+            .map(|(state, reach)| (state, known_reach(&state, reach)));
         let mut ranks: Vec<_> = ranks.filter(|(_, reach)| self.is_far_enough(*reach)).collect();
         if let Some(limit) = self.limit {
             let best =

@@ -70,6 +70,7 @@ const OBSERVATIONS: &str = "kvtide_observations_total";
 const PREDICTED_OVER: &str = "kvtide_predictions_over_total";
 const PREDICTED_UNDER: &str = "kvtide_predictions_under_total";
 const DRIFTING: &str = "kvtide_ranks_drifting";
+const UNREACHED: &str = "kvtide_ranks_unreached";
 const GONE: &str = "kvtide_ranks_gone_total";
 const VERSION: &str = "kvtide_version";
 
@@ -88,6 +89,10 @@ pub fn describe() {
     for counted in [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER] {
         counter!(counted).increment(0);
     }
+    describe_gauge!(
+        UNREACHED,
+        "Ranks that hold much of which a thousand queries in a row have reached nothing."
+    );
     describe_gauge!(DRIFTING, "Ranks whose predictions have gone wrong.");
     describe_gauge!(RANKS, "Ranks known.");
     describe_gauge!(RUNS, "Runs of blocks in the tree.");
@@ -165,6 +170,7 @@ pub fn measure(indexer: &Indexer) {
         let set = |name, value: u64| gauge!(name, &labels).set(value as f64);
         set(RANKS, state.ranks.len() as u64);
         set(DRIFTING, state.drifting() as u64);
+        set(UNREACHED, state.unreached as u64);
         set(RUNS, state.size.runs as u64);
         set(HELD_BLOCKS, state.size.held_blocks);
         set(PARKED_BLOCKS, state.size.parked_blocks as u64);

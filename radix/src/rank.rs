@@ -18,7 +18,9 @@ impl RankSlot {
     /// How many slots there can be.
     pub(crate) const LIMIT: usize = 1 << 16;
 
-    pub(crate) fn index(self) -> usize {
+    /// Its number, from 0.
+    #[must_use]
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }

@@ -15,5 +15,6 @@ mod raw;
 mod scopes;
 mod served;
 mod shape;
+mod unreached;
 mod vocabulary;
 mod workers;
