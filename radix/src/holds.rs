@@ -48,6 +48,18 @@ impl Holds {
         self.lists.insert((rank, place), plain);
     }
 
+    /// All that is listed.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RankSlot, Place, &[Hold])> {
+        self.lists.iter().map(|(&(rank, place), list)| (rank, place, list.as_slice()))
+    }
+
+    /// Lists one hold of a block as it was. Whether it is the block's first.
+    pub(crate) fn restore(&mut self, rank: RankSlot, place: Place, hold: Hold) -> bool {
+        let list = self.lists.entry((rank, place)).or_default();
+        list.push(hold);
+        list.len() == 1
+    }
+
     /// Adds a copy to a listed block; of a set, only where there is none yet.
     pub(crate) fn add(
         &mut self,

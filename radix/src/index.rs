@@ -1,8 +1,8 @@
 //! The two doors to a tree: one writer that changes it, any number of readers that ask it.
 
 use crate::{
-    BlockHash, Event, Expired, Outcome, Overlap, ParkingState, Rank, RankSettings, RankSlot, Reach,
-    Watermark, Window,
+    BlockHash, Dump, DumpError, DumpedRank, Event, Expired, Outcome, Overlap, ParkingState, Rank,
+    RankSettings, RankSlot, Reach, Watermark, Window,
     pages::Place,
     sides::Sides,
     skeleton::Skeleton,
@@ -35,6 +35,31 @@ impl Default for Limits {
 pub struct RanksFull {
     /// The limit.
     pub limit: usize,
+}
+
+/// Why an index cannot go on with what another held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// It is of no tree.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    /// There are too many ranks.
+    #[error(transparent)]
+    RanksFull(#[from] RanksFull),
+    /// There are too many blocks.
+    #[error("no room for {blocks} blocks: {limit} may be there")]
+    BlocksFull {
+        /// How many there are.
+        blocks: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Something is held here already.
+    #[error("expected an index that holds nothing, got one with {runs} runs")]
+    NotEmpty {
+        /// Runs that it has.
+        runs: usize,
+    },
 }
 
 /// Creates the index of one scope.
@@ -80,6 +105,12 @@ impl Writer {
         result
     }
 
+    /// The whole tree as it is now, with settings left out.
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        self.tree.dump()
+    }
+
     /// What waits for a parent or a name, as it is now.
     #[must_use]
     pub fn parking(&self, rank: RankSlot) -> ParkingState {
@@ -109,6 +140,23 @@ impl Update<'_> {
     /// States the windows of a rank's further groups.
     pub fn set_windows(&mut self, rank: RankSlot, windows: Vec<Window>) {
         self.tree.set_windows(rank, windows);
+    }
+
+    /// Fills an index that holds nothing with what another held. Ranks join with the settings that `settings` gives them.
+    ///
+    /// # Errors
+    /// [`RestoreError`]. Nothing has changed then but that ranks may have joined.
+    pub fn restore(
+        &mut self,
+        dump: &Dump,
+        settings: impl Fn(Rank) -> RankSettings,
+    ) -> Result<Vec<RankSlot>, RestoreError> {
+        dump.check()?;
+        self.tree.check_room(dump)?;
+        let join = |dumped: &DumpedRank| self.tree.join(dumped.rank, settings(dumped.rank));
+        let slots = dump.ranks.iter().map(join).collect::<Result<Vec<_>, _>>()?;
+        self.tree.restore(dump, &slots);
+        Ok(slots)
     }
 
     /// Drops what has waited for a parent or a name since before so many stores had to

@@ -33,6 +33,7 @@
 mod chain;
 mod contents;
 mod coverage;
+mod dump;
 mod event;
 mod fold;
 mod hash;
@@ -59,9 +60,10 @@ mod sync;
 mod tier;
 mod tree;
 
+pub use dump::{Dump, DumpError, DumpedHold, DumpedPlace, DumpedRank, DumpedRun, DumpedSpan, DumpedStore};
 pub use event::{Block, Blocks, Event, Removed, Stored, TokenBlocks};
 pub use hash::{BlockHash, BlockHasher, Seed, SequenceHash, media_hash};
-pub use index::{Limits, RankState, RanksFull, Reader, Size, Update, View, Writer, index};
+pub use index::{Limits, RankState, RanksFull, Reader, RestoreError, Size, Update, View, Writer, index};
 pub use overlap::Overlap;
 pub use parking::{Expired, ParkingState};
 pub use rank::{Copies, Knowledge, Life, Rank, RankSettings, RankSlot, Watermark, Window};

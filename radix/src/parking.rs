@@ -92,6 +92,11 @@ impl Parking {
         ParkingState { blocks: self.blocks, arrivals: self.arrivals }
     }
 
+    /// What waits, in order of arrival. A store without blocks need not.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Parked> {
+        self.parked.values().filter(|parked| parked.waiting() > 0)
+    }
+
     /// Drops what had to wait before so many others had.
     pub(crate) fn expire(&mut self, before: u64) -> Expired {
         let mut expired = Expired::default();

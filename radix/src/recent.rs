@@ -32,6 +32,11 @@ impl Recent {
         self.names[self.index(number)].1
     }
 
+    /// All names that are kept, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SequenceHash, Place)> {
+        self.names.iter().filter_map(|&(name, place)| Some((name, place?)))
+    }
+
     fn index(&self, number: u32) -> usize {
         number.wrapping_sub(self.first) as usize
     }

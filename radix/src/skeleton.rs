@@ -109,6 +109,11 @@ impl Skeleton {
         self.branches.find(hash(&self.hasher, key), is_it).copied()
     }
 
+    /// All runs.
+    pub(crate) fn run_ids(&self) -> impl Iterator<Item = RunId> {
+        (0..).map(RunId).zip(&self.runs).filter(|(_, run)| run.is_some()).map(|(id, _)| id)
+    }
+
     /// All runs of which a rank holds anything.
     pub(crate) fn runs_of(&self, rank: RankSlot) -> Vec<RunId> {
         let runs = (0..).map(RunId).zip(&self.runs);

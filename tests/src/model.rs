@@ -102,6 +102,15 @@ impl Model {
         self.ranks[&rank].arrivals
     }
 
+    /// Numbers what waits anew, up to `arrivals`, as after a restart.
+    pub fn set_arrivals(&mut self, rank: Rank, arrivals: u64) {
+        let state = self.ranks.get_mut(&rank).unwrap();
+        state.parked.retain(|one| one.waiting() > 0);
+        let first = arrivals - state.parked.len() as u64;
+        state.arrivals = arrivals;
+        (first..).zip(&mut state.parked).for_each(|(arrival, parked)| parked.arrival = arrival);
+    }
+
     /// Drops what had to wait before so many others had. Returns how many blocks, and how many names alone.
     pub fn expire(&mut self, rank: Rank, before: u64) -> [usize; 2] {
         let state = self.ranks.get_mut(&rank).unwrap();

@@ -66,6 +66,12 @@ impl Ranks {
         self.by_rank.get(&rank).copied()
     }
 
+    /// The slots of all ranks, in order.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = RankSlot> {
+        let slots = (0..).map(RankSlot).zip(&self.entries);
+        slots.filter(|(_, entry)| entry.is_some()).map(|(slot, _)| slot)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_rank.len()
     }

@@ -214,7 +214,7 @@ impl Tree {
 
     /// Puts new blocks behind the last one of a run, or, if it has none yet, behind `at`. Whether all could be given
     /// their names.
-    fn extend(&mut self, id: RunId, at: Option<Place>, blocks: &[Block]) -> bool {
+    pub(super) fn extend(&mut self, id: RunId, at: Option<Place>, blocks: &[Block]) -> bool {
         let run = self.front.run_mut(id);
         let mut behind = if run.blocks.is_empty() { at } else { Some(run.last_place()) };
         let mut rest = blocks;
@@ -244,7 +244,7 @@ impl Tree {
         (free && run.coverage.others_at_end(rank, run.blocks.end) <= JOIN_AT_MOST).then_some(id)
     }
 
-    fn start_run(&mut self, at: Option<Place>, first: Block) -> RunId {
+    pub(super) fn start_run(&mut self, at: Option<Place>, first: Block) -> RunId {
         let id = RunId(self.run_numbers.give());
         let mut start = 0;
         match at {

@@ -1,6 +1,8 @@
 //! On arbitrary streams of events, honest and broken, the tree gives the answers of the reference model.
 
-use kvtide_radix::{BlockHash, Limits, Overlap, RankSlot, Reader, Size, Tier, Writer, index};
+use kvtide_radix::{
+    BlockHash, Limits, Overlap, Rank, RankSettings, RankSlot, Reader, Size, Tier, Writer, index,
+};
 use kvtide_tests::Model;
 use proptest::{collection::vec, prelude::*};
 
@@ -11,6 +13,7 @@ struct Both {
     writer: Writer,
     reader: Reader,
     slots: Vec<RankSlot>,
+    settings: Vec<RankSettings>,
     model: Model,
     answer: Overlap,
 }
@@ -27,7 +30,8 @@ impl Both {
                 writer.update(|update| update.join(rank(number), settings)).unwrap()
             })
             .collect();
-        Both { writer, reader, slots, model, answer: Overlap::default() }
+        let settings = (0..RANKS).map(|number| settings(number % 5)).collect();
+        Both { writer, reader, slots, settings, model, answer: Overlap::default() }
     }
 
     fn act(&mut self, number: usize, act: &Act) {
@@ -47,6 +51,7 @@ impl Both {
             Act::Return { settings: chosen } => {
                 self.model.leave(rank(number));
                 self.model.join(rank(number), settings(*chosen));
+                self.settings[number] = settings(*chosen);
                 self.slots[number] = self.writer.update(|update| {
                     update.leave(slot);
                     update.join(rank(number), settings(*chosen)).unwrap()
@@ -58,6 +63,32 @@ impl Both {
                 self.writer.update(|update| update.apply(slot, &event));
             }
         }
+    }
+
+    /// Goes on with another tree that holds what this one did.
+    fn reload(&mut self) -> Result<(), TestCaseError> {
+        let dump = self.writer.dump();
+        let limits = Limits { ranks: RANKS, parked_blocks: PARKED, ..Limits::default() };
+        let (mut writer, reader) = index(BLOCK_SIZE, limits);
+        let settings =
+            |chosen: Rank| self.settings[(0..RANKS).find(|&one| rank(one) == chosen).unwrap()].clone();
+        let slots = writer.update(|update| update.restore(&dump, settings)).unwrap();
+        let arrivals = |slot: RankSlot| self.writer.parking(slot).arrivals;
+        let ranks: Vec<Rank> = dump.ranks.iter().map(|dumped| dumped.rank).collect();
+        for number in 0..RANKS {
+            let at = ranks.iter().position(|&one| one == rank(number)).unwrap();
+            self.model.set_arrivals(rank(number), writer.parking(slots[at]).arrivals);
+            prop_assert!(writer.parking(slots[at]).arrivals <= arrivals(self.slots[number]));
+            self.slots[number] = slots[at];
+        }
+        // The order in which ranks come decides where runs and pages begin, and nothing else.
+        let counts = |reader: &Reader| {
+            let size = reader.view().size();
+            (size.held_blocks, size.parked_blocks)
+        };
+        prop_assert_eq!(counts(&reader), counts(&self.reader));
+        (self.writer, self.reader) = (writer, reader);
+        Ok(())
     }
 
     fn compare(&mut self, prompt: &[u8], salted: bool) -> Result<(), TestCaseError> {
@@ -103,9 +134,13 @@ proptest! {
     fn every_answer_is_the_models(
         acts in vec((0..RANKS, act()), 1..80),
         prompts in vec((prompt(), any::<bool>()), 6),
+        reloads in vec(0..80_usize, 0..3),
     ) {
         let mut both = Both::new();
-        for (number, act) in &acts {
+        for (step, (number, act)) in acts.iter().enumerate() {
+            if reloads.contains(&step) {
+                both.reload()?;
+            }
             both.act(*number, act);
             if let Act::Honest { prompt, salted, .. } = act {
                 both.compare(prompt, *salted)?;

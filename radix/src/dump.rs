@@ -1,0 +1,138 @@
+//! A whole tree as plain data: what has to be written down so that another process can go on with it.
+//!
+//! Runs stand in an order in which parents come first; ranks and runs are referred to by their number in the dump. Only
+//! what the tree cannot know by itself is in it: settings and watermarks are the caller's.
+
+use crate::{Block, Blocks, Layer, Rank, Seed, SequenceHash, Watermark};
+
+/// A tree.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Dump {
+    /// Its ranks.
+    pub ranks: Vec<DumpedRank>,
+    /// Its runs of blocks, parents first.
+    pub runs: Vec<DumpedRun>,
+}
+
+/// A rank, and what belongs to it alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DumpedRank {
+    /// Who it is.
+    pub rank: Rank,
+    /// How far its stream is applied.
+    pub watermark: Watermark,
+    /// Names that it no longer holds and that stay bound for a while, oldest first.
+    pub recent: Vec<(SequenceHash, DumpedPlace)>,
+    /// What waits for a parent or a name, in order of arrival.
+    pub parked: Vec<DumpedStore>,
+}
+
+/// A store that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DumpedStore {
+    /// Where the blocks are held.
+    pub layer: Layer,
+    /// The parent; for names alone, the name itself.
+    pub waits_for: SequenceHash,
+    /// The blocks.
+    pub blocks: Blocks,
+    /// Indices of blocks that were removed again meanwhile, ascending.
+    pub cancelled: Vec<u32>,
+}
+
+/// Blocks that follow each other.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DumpedRun {
+    /// The block in front of the first; none at the start of a prompt.
+    pub parent: Option<DumpedPlace>,
+    /// The seed of the chain, if it starts here and its seed is known.
+    pub seed: Option<Seed>,
+    /// The blocks, each with its own name; 0 for one that has none.
+    pub blocks: Vec<Block>,
+    /// Who holds which of them.
+    pub held: Vec<DumpedSpan>,
+    /// Of those, what is held under other names or more than once.
+    pub unusual: Vec<DumpedHold>,
+}
+
+/// A block of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DumpedPlace {
+    /// The run.
+    pub run: u32,
+    /// The block's index in it.
+    pub block: u32,
+}
+
+/// Blocks of a run that a rank holds in a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DumpedSpan {
+    /// The rank.
+    pub rank: u32,
+    /// The layer.
+    pub layer: Layer,
+    /// The first block's index.
+    pub from: u32,
+    /// The index behind the last one's.
+    pub to: u32,
+}
+
+/// One way in which a rank holds a block that not all its holders share. All ways of that rank and block are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DumpedHold {
+    /// The rank.
+    pub rank: u32,
+    /// The block's index.
+    pub block: u32,
+    /// Under which name.
+    pub name: SequenceHash,
+    /// Where.
+    pub layer: Layer,
+    /// How often, at least once.
+    pub copies: u32,
+}
+
+/// Why a dump is of no tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("run {run} of a dumped tree: expected {expected}")]
+pub struct DumpError {
+    /// The run's number; the number of runs for what is wrong with a rank.
+    pub run: usize,
+    /// What should stand there.
+    pub expected: &'static str,
+}
+
+impl Dump {
+    /// Whether this can be the dump of a tree: whatever is referred to is there.
+    ///
+    /// # Errors
+    /// [`DumpError`]: the first thing that cannot be.
+    pub fn check(&self) -> Result<(), DumpError> {
+        let ranks = self.ranks.len();
+        for (number, run) in self.runs.iter().enumerate() {
+            let require = |holds: bool, expected| {
+                if holds { Ok(()) } else { Err(DumpError { run: number, expected }) }
+            };
+            let blocks = run.blocks.len();
+            require(blocks > 0, "at least one block")?;
+            let parent = run.parent.is_none_or(|parent| (parent.run as usize) < number && self.has(parent));
+            require(parent, "a parent in a run before it")?;
+            let spans = |span: &DumpedSpan| {
+                (span.rank as usize) < ranks && span.from < span.to && span.to as usize <= blocks
+            };
+            require(run.held.iter().all(spans), "holders that are known, of blocks that it has")?;
+            let holds = |hold: &DumpedHold| {
+                (hold.rank as usize) < ranks && (hold.block as usize) < blocks && hold.copies > 0
+            };
+            require(run.unusual.iter().all(holds), "holds of ranks that are known, of blocks that it has")?;
+        }
+        let recent = self.ranks.iter().flat_map(|rank| &rank.recent);
+        let bound = recent.map(|&(_, place)| place).all(|place| self.has(place));
+        let error = DumpError { run: self.runs.len(), expected: "recent names of blocks that are there" };
+        if bound { Ok(()) } else { Err(error) }
+    }
+
+    fn has(&self, place: DumpedPlace) -> bool {
+        self.runs.get(place.run as usize).is_some_and(|run| (place.block as usize) < run.blocks.len())
+    }
+}

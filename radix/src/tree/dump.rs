@@ -1,0 +1,149 @@
+//! Writes a tree down, and builds one again from what was written.
+
+use std::ops::Range;
+
+use super::Tree;
+use crate::{
+    Block, Dump, DumpedHold, DumpedPlace, DumpedRank, DumpedRun, DumpedSpan, DumpedStore, Layer, RankSlot,
+    RestoreError, SequenceHash,
+    holds::Hold,
+    pages::{PAGE_BLOCKS, Place},
+    parking::Parked,
+    run::{Run, RunId},
+};
+
+impl Tree {
+    pub(crate) fn dump(&self) -> Dump {
+        let slots: Vec<RankSlot> = self.ranks.slots().collect();
+        let rank_number = |slot: RankSlot| slots.partition_point(|&other| other < slot) as u32;
+        let mut order: Vec<RunId> = self.front.run_ids().collect();
+        order.sort_by_key(|&id| self.run(id).blocks.start);
+        let mut numbers = vec![0; order.iter().map(|id| id.0 as usize + 1).max().unwrap_or(0)];
+        (0_u32..).zip(&order).for_each(|(number, id)| numbers[id.0 as usize] = number);
+        let place_of = |place| {
+            let (id, depth) = self.locate(place);
+            DumpedPlace { run: numbers[id.0 as usize], block: depth - self.run(id).blocks.start }
+        };
+        let mut runs: Vec<DumpedRun> = order.iter().map(|&id| self.dump_run(id, rank_number)).collect();
+        for (run, &id) in runs.iter_mut().zip(&order) {
+            run.parent = self.run(id).parent().map(place_of);
+        }
+        for (slot, place, list) in self.holds.iter() {
+            let at = place_of(place);
+            runs[at.run as usize].unusual.extend(list.iter().map(|&Hold { name, layer, copies }| {
+                DumpedHold { rank: rank_number(slot), block: at.block, name, layer, copies }
+            }));
+        }
+        runs.iter_mut()
+            .for_each(|run| run.unusual.sort_by_key(|hold| (hold.rank, hold.block, hold.name, hold.layer)));
+        let ranks = slots.iter().map(|&slot| {
+            let entry = self.ranks.get(slot);
+            let store = |parked: &Parked| DumpedStore {
+                layer: parked.layer,
+                waits_for: parked.waits_for,
+                blocks: parked.blocks.clone(),
+                cancelled: parked.cancelled.to_vec(),
+            };
+            DumpedRank {
+                rank: entry.rank,
+                watermark: entry.watermark,
+                recent: entry.recent.iter().map(|(name, place)| (name, place_of(place))).collect(),
+                parked: entry.parking.iter().map(store).collect(),
+            }
+        });
+        Dump { ranks: ranks.collect(), runs }
+    }
+
+    fn dump_run(&self, id: RunId, rank_number: impl Fn(RankSlot) -> u32) -> DumpedRun {
+        let run = self.run(id);
+        let Range { start, end } = run.blocks;
+        let block = |depth| {
+            let place = run.place(depth);
+            let name = self.pages.own_name(place).unwrap_or(SequenceHash(0));
+            Block { name, content: self.pages.content(place) }
+        };
+        let full = run.coverage.full.iter().map(|rank| (rank, Layer::GPU, start..end));
+        let spans = run.coverage.spans.iter().map(|span| (span.rank, span.layer, span.from..span.to));
+        let held = full.chain(spans).map(|(rank, layer, depths)| DumpedSpan {
+            rank: rank_number(rank),
+            layer,
+            from: depths.start - start,
+            to: depths.end - start,
+        });
+        DumpedRun {
+            parent: None,
+            seed: if run.parent().is_none() { self.chains.seed(id) } else { None },
+            blocks: (start..end).map(block).collect(),
+            held: held.collect(),
+            unusual: Vec::new(),
+        }
+    }
+
+    /// Whether a dump fits into the tree, which must be empty.
+    pub(crate) fn check_room(&self, dump: &Dump) -> Result<(), RestoreError> {
+        let (runs, blocks) = (self.front.totals.runs, dump.runs.iter().map(|run| run.blocks.len()).sum());
+        // A run may begin a page of its own.
+        let pages = dump.runs.iter().map(|run| run.blocks.len().next_multiple_of(PAGE_BLOCKS)).sum();
+        if runs > 0 {
+            Err(RestoreError::NotEmpty { runs })
+        } else if !self.pages.have_room(pages, self.limits.blocks) {
+            Err(RestoreError::BlocksFull { blocks, limit: self.limits.blocks })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Fills an empty tree whose ranks are at `slots`, in the order of the dump, which was [checked](Dump::check).
+    pub(crate) fn restore(&mut self, dump: &Dump, slots: &[RankSlot]) {
+        let slot_of = |rank: u32| slots[rank as usize];
+        let mut runs: Vec<RunId> = Vec::with_capacity(dump.runs.len());
+        for dumped in &dump.runs {
+            let parent = dumped.parent.map(|parent| self.restored_place(&runs, parent));
+            let id = self.start_run(parent, dumped.blocks[0]);
+            if let (None, Some(seed)) = (parent, dumped.seed) {
+                self.chains.state_seed(id, seed);
+            }
+            self.extend(id, parent, &dumped.blocks);
+            let start = self.run(id).blocks.start;
+            for span in &dumped.held {
+                self.cover(slot_of(span.rank), span.layer, id, start + span.from..start + span.to);
+            }
+            let end = self.run(id).blocks.end;
+            // Whoever holds none of it keeps it for what hangs behind.
+            self.touch(self.run(id).place(start), [start, end]);
+            for hold in &dumped.unusual {
+                let place = self.run(id).place(start + hold.block);
+                self.restore_hold(slot_of(hold.rank), place, hold);
+            }
+            runs.push(id);
+        }
+        for (dumped, &slot) in dump.ranks.iter().zip(slots) {
+            for &(name, place) in &dumped.recent {
+                let place = self.restored_place(&runs, place);
+                self.remember(slot, name, place);
+            }
+            for store in &dumped.parked {
+                let DumpedStore { layer, waits_for, blocks, cancelled } = store.clone();
+                let parked = Parked { layer, waits_for, blocks, cancelled: cancelled.into() };
+                self.ranks.get_mut(slot).parking.park(parked, &self.limits);
+            }
+            self.mark(slot, dumped.watermark);
+        }
+        self.settle_touched();
+    }
+
+    fn restored_place(&self, runs: &[RunId], place: DumpedPlace) -> Place {
+        let run: &Run = self.run(runs[place.run as usize]);
+        run.place(run.blocks.start + place.block)
+    }
+
+    fn restore_hold(&mut self, rank: RankSlot, place: Place, hold: &DumpedHold) {
+        let &DumpedHold { name, layer, copies, .. } = hold;
+        if self.holds.restore(rank, place, Hold { name, layer, copies }) {
+            self.ranks.get_mut(rank).unusual += 1;
+        }
+        if self.pages.own_name(place) != Some(name) {
+            self.names.add_alias(rank, name, place);
+        }
+    }
+}
