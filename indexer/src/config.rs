@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    path::Path,
+    num::NonZeroU64,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -21,6 +22,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The bus that streams with a subject are on.
     pub nats: Option<NatsConfig>,
+    /// Snapshots.
+    pub snapshot: Option<SnapshotConfig>,
     /// The workers.
     #[serde(default)]
     pub workers: WorkersConfig,
@@ -35,6 +38,29 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: Option<SocketAddr>,
+}
+
+/// `[snapshot]`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotConfig {
+    /// The file, which is read at the start, and replaced from time to time and at the end.
+    pub path: PathBuf,
+    /// Seconds between one and the next.
+    #[serde(default = "a_minute")]
+    pub every_s: NonZeroU64,
+}
+
+fn a_minute() -> NonZeroU64 {
+    const { NonZeroU64::new(60).unwrap() }
+}
+
+impl SnapshotConfig {
+    /// What is meant by a file alone.
+    #[must_use]
+    pub fn at(path: PathBuf) -> SnapshotConfig {
+        SnapshotConfig { path, every_s: a_minute() }
+    }
 }
 
 /// `[workers]`.

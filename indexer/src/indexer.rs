@@ -1,6 +1,8 @@
 //! The index of a whole fleet: streams bound to scopes, each scope mirrored by itself.
 
+mod proofs;
 mod received;
+mod workers;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,14 +14,13 @@ use std::{
 };
 
 use kvtide_events::{DecodeError, Hashing};
-use kvtide_radix::{Event, Rank, RankState, RanksFull, Reader, Size, index};
+use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
 use parking_lot::{Mutex, RwLock};
-use tracing::warn;
 
 use crate::{
-    Answer, Applied, Clock, FeedbackState, Limits, Observation, Query, QueryError, Scope, ScopeQuery,
+    Answer, Applied, Clock, FeedbackState, Limits, Query, QueryError, Scope, ScopeQuery,
     feedback::Feedback,
-    mirror::{Mirror, ReplayRequest, ReplayedBatch, Source},
+    mirror::{Mirror, Source},
     pending::Pending,
     query::Moment,
     stream::{Format, Stream},
@@ -27,7 +28,9 @@ use crate::{
     unreached::Unreached,
 };
 
+use proofs::digest;
 pub use received::{Message, Received};
+pub use workers::RegisterError;
 
 /// Knows, for every worker of a fleet, what it holds.
 ///
@@ -42,11 +45,11 @@ pub struct Indexer {
 }
 
 /// One scope's index.
-struct ScopeIndex {
-    scope: Scope,
-    hashing: Hashing,
+pub(crate) struct ScopeIndex {
+    pub(crate) scope: Scope,
+    pub(crate) hashing: Hashing,
     reader: Reader,
-    mirror: Mutex<Mirror>,
+    pub(crate) mirror: Mutex<Mirror>,
     /// Events received and not yet visible.
     pending: Arc<Pending>,
     feedback: Feedback,
@@ -56,8 +59,8 @@ struct ScopeIndex {
 /// A stream that belongs to an indexer. Hand its messages to [`Indexer::apply`].
 pub struct BoundStream {
     stream: Stream,
-    source: Source,
-    scope: Arc<ScopeIndex>,
+    pub(crate) source: Source,
+    pub(crate) scope: Arc<ScopeIndex>,
 }
 
 impl BoundStream {
@@ -122,17 +125,6 @@ pub enum BindError {
         /// The limit.
         limit: usize,
     },
-}
-
-/// Why a rank cannot be registered.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum RegisterError {
-    /// Its scope cannot be.
-    #[error(transparent)]
-    Scope(#[from] BindError),
-    /// There is no room for another rank.
-    #[error(transparent)]
-    RanksFull(#[from] RanksFull),
 }
 
 /// A scope, and how large its index is.
@@ -306,61 +298,10 @@ impl Indexer {
         Received::decode(stream, message)
     }
 
-    /// What to ask an engine for, of what it has published before: at every start and connection, where a batch is
-    /// missing ([`Applied::waiting`]), and now and then, to prove that nothing is. The answer is all batches that it has
-    /// from [`ReplayRequest::from`] on.
-    #[must_use]
-    pub fn replay_request(&self, stream: &BoundStream) -> ReplayRequest {
-        stream.scope.mirror.lock().replay_request(stream.source)
-    }
-
-    /// Whether a rank of the stream waits for what it has missed, so that its engine has to be asked.
-    #[must_use]
-    pub fn is_recovering(&self, stream: &BoundStream) -> bool {
-        stream.scope.mirror.lock().is_recovering(stream.source)
-    }
-
-    /// Applies what an engine has answered, numbers and batches in their order, as one version. What was applied before
-    /// is passed over. It proves that everything is applied that had been published when the request was made.
-    ///
-    /// # Errors
-    /// [`ApplyError::OtherFormat`] where the stream is not an engine's.
-    pub fn apply_replay<B: AsRef<[u8]>>(
-        &self,
-        stream: &BoundStream,
-        request: ReplayRequest,
-        batches: impl IntoIterator<Item = (u64, B)>,
-    ) -> Result<Applied, ApplyError> {
-        let Format::Engine(engine) = &stream.stream.format else {
-            return Err(ApplyError::OtherFormat {
-                stream: stream.stream.name.clone(),
-                expected: stream.stream.format.describe(),
-                got: "an engine's replay",
-            });
-        };
-        let decoder = engine.engine(stream.stream.scope.block_size);
-        let replayed = |(sequence, payload): (u64, B)| ReplayedBatch {
-            sequence,
-            digest: digest(payload.as_ref()),
-            batch: decoder.decode(payload.as_ref()).ok(),
-        };
-        let batches = batches.into_iter().map(replayed).collect();
-        let applied = stream.scope.mirror.lock().apply_replay(stream.source, engine, request, batches);
-        telemetry::count_message(stream, &applied);
-        Ok(applied)
-    }
-
-    /// States that everything had been received that the stream's bus had delivered at `until_ms` of the indexer's steady
-    /// clock, and is applied now. Where messages may have been lost at `doubted_ms`, it says nothing of a rank of which
-    /// nothing has come in order since.
-    pub fn verify(&self, stream: &BoundStream, until_ms: u64, doubted_ms: Option<u64>) {
-        stream.scope.mirror.lock().verify(stream.source, until_ms, doubted_ms);
-    }
-
     /// Gives up on what others have waited for long enough, frames or answers of engines: what is missing is lost, and
     /// what has waited is applied. [`Feeds`](crate::feed::Feeds) call this; without them, call it every 50 ms or so.
     pub fn tick(&self) {
-        let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
+        let scopes = self.scope_indexes();
         for scope in scopes {
             let mut mirror = scope.mirror.lock();
             let applied = mirror.tick();
@@ -404,57 +345,6 @@ impl Indexer {
         }
     }
 
-    /// Makes ranks of a scope known from which nothing has come yet, and which nobody knows otherwise: an idle worker that
-    /// was there before says nothing. They are `unknown` until something comes. Returns how many were new. A scope that is
-    /// not known is created.
-    ///
-    /// # Errors
-    /// [`RegisterError`], for the first rank that does not fit. Those before it are known then.
-    pub fn register(&self, scope: &Scope, ranks: &[Rank]) -> Result<usize, RegisterError> {
-        let stream = self.direct(scope)?;
-        let mut mirror = stream.scope.mirror.lock();
-        let mut new = 0;
-        for &rank in ranks {
-            new += usize::from(mirror.register(rank)?);
-        }
-        Ok(new)
-    }
-
-    /// Lets a worker go: all its ranks in all scopes, or that data-parallel rank, with everything that they hold. Returns
-    /// how many ranks these were. What it publishes later makes it known again, in another generation.
-    pub fn remove(&self, worker_id: u64, dp_rank: Option<u32>) -> usize {
-        let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
-        let remove = |scope: &Arc<ScopeIndex>| {
-            scope.feedback.forget(worker_id, dp_rank);
-            scope.mirror.lock().remove(worker_id, dp_rank)
-        };
-        scopes.iter().map(remove).sum()
-    }
-
-    /// Notes how many tokens of a request a rank was predicted to have, and how many its engine says that it had. A
-    /// difference of a block is not counted: engines compute a prompt's last token anew.
-    ///
-    /// # Errors
-    /// [`QueryError`] where no scope fits, or several do.
-    pub fn observe(
-        &self,
-        scope: &ScopeQuery,
-        rank: Rank,
-        predicted_tokens: u32,
-        cached_tokens: u32,
-    ) -> Result<FeedbackState, QueryError> {
-        let scope = self.find(scope)?;
-        let tolerance_tokens = scope.scope.block_size;
-        let observation = Observation { predicted_tokens, cached_tokens, tolerance_tokens };
-        let [before, after] = scope.feedback.note(rank, observation);
-        telemetry::count_observation(&before, &after);
-        if let (None, Some(drift)) = (before.drifting, after.drifting) {
-            let Rank { worker_id, dp_rank } = rank;
-            warn!(worker_id, dp_rank, ?drift, "predictions of a rank's cached tokens have gone wrong");
-        }
-        Ok(after)
-    }
-
     /// How much of a prompt every rank holds.
     ///
     /// # Errors
@@ -486,6 +376,21 @@ impl Indexer {
         Ok(answer)
     }
 
+    /// Every scope's index, in order.
+    pub(crate) fn scope_indexes(&self) -> Vec<Arc<ScopeIndex>> {
+        self.scopes.read().values().cloned().collect()
+    }
+
+    /// A scope's index, if it is known.
+    pub(crate) fn scope_index(&self, scope: &Scope) -> Option<Arc<ScopeIndex>> {
+        self.scopes.read().get(scope).cloned()
+    }
+
+    /// The names of streams, by their source.
+    pub(crate) fn stream_names(&self) -> HashMap<u32, String> {
+        self.streams.read().values().map(|stream| (stream.source.id, stream.stream.name.clone())).collect()
+    }
+
     fn find(&self, query: &ScopeQuery) -> Result<Arc<ScopeIndex>, QueryError> {
         let scopes = self.scopes.read();
         let fitting: Vec<&Arc<ScopeIndex>> =
@@ -504,7 +409,7 @@ impl Indexer {
     /// All scopes, in order, each as it is now.
     #[must_use]
     pub fn scopes(&self) -> Vec<ScopeState> {
-        let scopes: Vec<_> = self.scopes.read().values().cloned().collect();
+        let scopes = self.scope_indexes();
         let state = |index: Arc<ScopeIndex>| {
             let view = index.reader.view();
             ScopeState {
@@ -524,11 +429,6 @@ impl Indexer {
 
 fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Tells a batch from another one of the same number.
-fn digest(payload: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(payload)
 }
 
 /// The name of the stream by which events of a scope are handed in.

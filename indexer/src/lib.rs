@@ -48,6 +48,7 @@ mod pending;
 mod query;
 mod scope;
 pub mod service;
+pub mod snapshot;
 mod stream;
 pub mod telemetry;
 mod unreached;

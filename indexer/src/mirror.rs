@@ -12,6 +12,7 @@ mod expiry;
 mod rank;
 mod ranks;
 mod replay;
+mod saved;
 mod source;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub(crate) use dynamo::Publisher;
 pub(crate) use engine::LiveBatch;
 pub use replay::ReplayRequest;
 pub(crate) use replay::ReplayedBatch;
+pub(crate) use saved::{KnownStream, SavedMirror};
 pub(crate) use source::Source;
 
 /// The writer's side of a scope.

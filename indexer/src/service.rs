@@ -5,6 +5,7 @@ mod events;
 mod feedback;
 mod overlap;
 mod problem;
+mod snapshot;
 mod state;
 mod workers;
 
@@ -71,6 +72,7 @@ impl Service {
             .route("/v1/workers", get(state::workers).post(workers::register))
             .route("/v1/workers/{id}", delete(workers::remove))
             .route("/v1/scopes", get(state::scopes))
+            .route("/v1/snapshot", get(snapshot::get))
             .route("/v1/feedback", post(feedback::post))
             .route("/healthz", get(async || "ok\n"))
             .route("/metrics", get(render_metrics))

@@ -71,6 +71,9 @@ const PREDICTED_OVER: &str = "kvtide_predictions_over_total";
 const PREDICTED_UNDER: &str = "kvtide_predictions_under_total";
 const DRIFTING: &str = "kvtide_ranks_drifting";
 const UNREACHED: &str = "kvtide_ranks_unreached";
+const SNAPSHOTS: &str = "kvtide_snapshots_total";
+const SNAPSHOTS_FAILED: &str = "kvtide_snapshots_failed_total";
+const SNAPSHOT_SECONDS: &str = "kvtide_snapshot_seconds";
 const GONE: &str = "kvtide_ranks_gone_total";
 const VERSION: &str = "kvtide_version";
 
@@ -86,7 +89,11 @@ pub fn describe() {
     describe_counter!(OBSERVATIONS, "Observations of cached tokens.");
     describe_counter!(PREDICTED_OVER, "Predictions that were more than a block too high.");
     describe_counter!(PREDICTED_UNDER, "Predictions that were more than a block too low.");
-    for counted in [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER] {
+    describe_counter!(SNAPSHOTS, "Snapshots written.");
+    describe_counter!(SNAPSHOTS_FAILED, "Snapshots that could not be written; the one before stays.");
+    describe_gauge!(SNAPSHOT_SECONDS, Unit::Seconds, "Time that the last snapshot took.");
+    gauge!(SNAPSHOT_SECONDS).set(0.0);
+    for counted in [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER, SNAPSHOTS, SNAPSHOTS_FAILED] {
         counter!(counted).increment(0);
     }
     describe_gauge!(
@@ -145,6 +152,12 @@ pub(crate) fn count_observation(before: &FeedbackState, after: &FeedbackState) {
     counter!(OBSERVATIONS).increment(1);
     counter!(PREDICTED_OVER).increment(after.over - before.over);
     counter!(PREDICTED_UNDER).increment(after.under - before.under);
+}
+
+/// Counts a snapshot that was written, or was not.
+pub(crate) fn count_snapshot(written: bool, took: std::time::Duration) {
+    counter!(if written { SNAPSHOTS } else { SNAPSHOTS_FAILED }).increment(1);
+    gauge!(SNAPSHOT_SECONDS).set(took.as_secs_f64());
 }
 
 /// Counts a query.

@@ -3,10 +3,12 @@
 //! Runs stand in an order in which parents come first; ranks and runs are referred to by their number in the dump. Only
 //! what the tree cannot know by itself is in it: settings and watermarks are the caller's.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Block, Blocks, Layer, Rank, Seed, SequenceHash, Watermark};
 
 /// A tree.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Dump {
     /// Its ranks.
     pub ranks: Vec<DumpedRank>,
@@ -15,7 +17,7 @@ pub struct Dump {
 }
 
 /// A rank, and what belongs to it alone.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DumpedRank {
     /// Who it is.
     pub rank: Rank,
@@ -28,7 +30,7 @@ pub struct DumpedRank {
 }
 
 /// A store that waits.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DumpedStore {
     /// Where the blocks are held.
     pub layer: Layer,
@@ -41,7 +43,7 @@ pub struct DumpedStore {
 }
 
 /// Blocks that follow each other.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DumpedRun {
     /// The block in front of the first; none at the start of a prompt.
     pub parent: Option<DumpedPlace>,
@@ -56,7 +58,7 @@ pub struct DumpedRun {
 }
 
 /// A block of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DumpedPlace {
     /// The run.
     pub run: u32,
@@ -65,7 +67,7 @@ pub struct DumpedPlace {
 }
 
 /// Blocks of a run that a rank holds in a layer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DumpedSpan {
     /// The rank.
     pub rank: u32,
@@ -78,7 +80,7 @@ pub struct DumpedSpan {
 }
 
 /// One way in which a rank holds a block that not all its holders share. All ways of that rank and block are listed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DumpedHold {
     /// The rank.
     pub rank: u32,
@@ -109,6 +111,10 @@ impl Dump {
     /// [`DumpError`]: the first thing that cannot be.
     pub fn check(&self) -> Result<(), DumpError> {
         let ranks = self.ranks.len();
+        let sorted = self.ranks.iter().map(|dumped| dumped.rank).collect::<std::collections::BTreeSet<_>>();
+        if sorted.len() < ranks {
+            return Err(DumpError { run: self.runs.len(), expected: "every rank once" });
+        }
         for (number, run) in self.runs.iter().enumerate() {
             let require = |holds: bool, expected| {
                 if holds { Ok(()) } else { Err(DumpError { run: number, expected }) }

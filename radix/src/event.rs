@@ -1,5 +1,7 @@
 //! What a rank can announce: the small vocabulary into which every format is decoded and which the tree applies.
 
+use serde::{Deserialize, Serialize};
+
 use smallvec::{SmallVec, smallvec};
 
 use crate::{BlockHash, BlockHasher, Layer, Seed, SequenceHash};
@@ -27,7 +29,7 @@ pub struct Stored {
 }
 
 /// Blocks, with as much of their content as the announcement gives.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Blocks {
     /// Names and block hashes. Binds the names to content.
     Hashed(Vec<Block>),
@@ -56,7 +58,7 @@ impl Blocks {
 }
 
 /// A block's name and content.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Block {
     /// The rank's own name for the block in its prefix.
     pub name: SequenceHash,
@@ -66,7 +68,7 @@ pub struct Block {
 
 /// Blocks whose content is still tokens. The seed of a chain stands only in its first block, so a block behind
 /// an unknown parent cannot be hashed before that parent is known.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TokenBlocks {
     /// The rank's own names.
     pub names: Vec<SequenceHash>,

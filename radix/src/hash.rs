@@ -1,6 +1,8 @@
 //! The three 64-bit values that everything is keyed by: what a block contains, what a rank calls it, and what
 //! its chain is salted with.
 
+use serde::{Deserialize, Serialize};
+
 mod hasher;
 mod keys;
 
@@ -9,7 +11,7 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Hash of one block's content: its tokens, salted with adapter and tenant. A router computes it from a prompt.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct BlockHash(pub u64);
 
 impl AsRef<[BlockHash]> for BlockHash {
@@ -23,12 +25,12 @@ impl AsRef<[BlockHash]> for BlockHash {
 ///
 /// Names belong to the rank that uses them: two ranks may name one content differently, and one name may mean
 /// different content on two ranks.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct SequenceHash(pub u64);
 
 /// What every block hash of a chain is seeded with: the adapter and the tenant of its first block, which all
 /// blocks behind it inherit.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Seed(pub u64);
 
 impl Seed {

@@ -1,8 +1,8 @@
 //! The two doors to a tree: one writer that changes it, any number of readers that ask it.
 
 use crate::{
-    BlockHash, Dump, DumpError, DumpedRank, Event, Expired, Outcome, Overlap, ParkingState, Rank,
-    RankSettings, RankSlot, Reach, Watermark, Window,
+    BlockHash, Dump, DumpError, Event, Expired, Outcome, Overlap, ParkingState, Rank, RankSettings, RankSlot,
+    Reach, Watermark, Window,
     pages::Place,
     sides::Sides,
     skeleton::Skeleton,
@@ -54,11 +54,11 @@ pub enum RestoreError {
         /// The limit.
         limit: usize,
     },
-    /// Something is held here already.
-    #[error("expected an index that holds nothing, got one with {runs} runs")]
+    /// Somebody is here already.
+    #[error("expected an index without ranks, got one with {ranks}")]
     NotEmpty {
-        /// Runs that it has.
-        runs: usize,
+        /// Ranks that it has.
+        ranks: usize,
     },
 }
 
@@ -142,19 +142,28 @@ impl Update<'_> {
         self.tree.set_windows(rank, windows);
     }
 
-    /// Fills an index that holds nothing with what another held. Ranks join with the settings that `settings` gives them.
+    /// Fills an index without ranks with what another held. Ranks join with the settings that `settings` gives them by
+    /// their number in the dump. Returns their slots, in the order of the dump.
     ///
     /// # Errors
-    /// [`RestoreError`]. Nothing has changed then but that ranks may have joined.
+    /// [`RestoreError`]. Nothing has changed then.
     pub fn restore(
         &mut self,
         dump: &Dump,
-        settings: impl Fn(Rank) -> RankSettings,
+        settings: impl Fn(usize) -> RankSettings,
     ) -> Result<Vec<RankSlot>, RestoreError> {
         dump.check()?;
         self.tree.check_room(dump)?;
-        let join = |dumped: &DumpedRank| self.tree.join(dumped.rank, settings(dumped.rank));
-        let slots = dump.ranks.iter().map(join).collect::<Result<Vec<_>, _>>()?;
+        let mut slots = Vec::with_capacity(dump.ranks.len());
+        for (number, dumped) in dump.ranks.iter().enumerate() {
+            match self.tree.join(dumped.rank, settings(number)) {
+                Ok(slot) => slots.push(slot),
+                Err(full) => {
+                    slots.into_iter().for_each(|slot| self.tree.leave(slot));
+                    return Err(full.into());
+                }
+            }
+        }
         self.tree.restore(dump, &slots);
         Ok(slots)
     }

@@ -1,7 +1,9 @@
 //! Who holds blocks: the rank, the life it is in, and what the writer last said about it.
 
+use serde::{Deserialize, Serialize};
+
 /// The thing that holds blocks and is chosen by a router: one data-parallel rank of one worker.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Rank {
     /// The worker's id, as the event bus or the configuration gives it.
     pub worker_id: u64,
@@ -26,11 +28,11 @@ impl RankSlot {
 }
 
 /// Which life of its publisher a rank is in, counted from 1. A restart starts a new one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Life(pub u64);
 
 /// How to read a rank's numbers, zero above all.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum Knowledge {
     /// Nothing is known: there is no reach, which is not a reach of 0.
     #[default]
@@ -47,7 +49,7 @@ pub enum Knowledge {
 
 /// What the writer says about a rank. It is published with the blocks, so that an answer's numbers and the
 /// point in the stream they belong to are of one version. The tree keeps it and does not read it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Watermark {
     /// The life that the rank is in.
     pub life: Life,
@@ -95,7 +97,7 @@ pub enum Copies {
 }
 
 /// The window over which a further group of layers attends.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Window {
     /// The group.
     pub group: super::Group,

@@ -1,5 +1,7 @@
 //! Where a rank can hold a block: a tier of memory, and the group of attention layers that the block serves.
 
+use serde::{Deserialize, Serialize};
+
 /// A tier of memory, fastest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Tier {
@@ -26,7 +28,8 @@ impl Tier {
 
 /// A group of attention layers with blocks of its own. Group 0 decides the prefix; the others slide over a
 /// window (hybrid attention).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "u64")]
 pub struct Group(u8);
 
 impl Group {
@@ -43,7 +46,8 @@ impl Group {
 }
 
 /// A tier and a group: one set of blocks that a rank can hold.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u8")]
 pub struct Layer(u8);
 
 impl Layer {
@@ -79,5 +83,21 @@ impl Layer {
     #[must_use]
     pub fn group(self) -> Group {
         Group(self.0 / 4)
+    }
+}
+
+impl TryFrom<u8> for Layer {
+    type Error = &'static str;
+
+    fn try_from(index: u8) -> Result<Layer, &'static str> {
+        if usize::from(index) < Self::LIMIT { Ok(Layer(index)) } else { Err("expected a layer below 64") }
+    }
+}
+
+impl TryFrom<u64> for Group {
+    type Error = &'static str;
+
+    fn try_from(index: u64) -> Result<Group, &'static str> {
+        Group::new(index).ok_or("expected a group below 16")
     }
 }

@@ -1,13 +1,14 @@
 //! `kvtide serve`: follows event streams and answers over HTTP until it is told to stop.
 
-use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use kvtide::{
     BoundStream, Clock, Indexer, Limits,
-    config::{Config, ConfigError, NatsConfig, StreamConfig},
+    config::{Config, ConfigError, NatsConfig, SnapshotConfig, StreamConfig},
     feed::Feeds,
     service::{Service, ServiceLimits},
+    snapshot::{self, Keeper},
     telemetry,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -36,6 +37,9 @@ pub(super) struct Arguments {
     /// A NATS server to follow Dynamo's event plane on, as nats://HOST:PORT.
     #[arg(long, value_name = "URL", env = "KVTIDE_NATS")]
     nats: Option<String>,
+    /// A file to keep a snapshot in, and to go on with at the start.
+    #[arg(long, value_name = "FILE", env = "KVTIDE_SNAPSHOT")]
+    snapshot: Option<PathBuf>,
     #[command(flatten)]
     stream: StreamArguments,
 }
@@ -79,6 +83,11 @@ impl Arguments {
         if let Some(url) = &self.nats {
             config.nats = Some(NatsConfig { url: url.clone() });
         }
+        if let Some(path) = &self.snapshot {
+            let every_s =
+                config.snapshot.map_or(SnapshotConfig::at(path.clone()).every_s, |kept| kept.every_s);
+            config.snapshot = Some(SnapshotConfig { path: path.clone(), every_s });
+        }
         let given = &self.stream;
         if let (Some(model), Some(block_size)) = (&given.model, given.block_size) {
             config.streams.push(StreamConfig {
@@ -114,11 +123,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Some(listen) => listen,
         None => LISTEN.parse()?,
     };
+    if let Some(kept) = &config.snapshot {
+        snapshot::resume(&indexer, &kept.path);
+    }
     Runtime::new()?.block_on(async {
         let listener = bind(listen).await?;
         let feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
+        let keeper = config.snapshot.map(|SnapshotConfig { path, every_s }| {
+            Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get()))
+        });
         serve_until(&indexer, metrics, listener, stopped()?).await?;
         feeds.stop().await;
+        if let Some(keeper) = keeper {
+            keeper.stop().await;
+        }
         info!("stopped");
         Ok::<(), Failure>(())
     })?;

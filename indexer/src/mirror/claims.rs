@@ -36,6 +36,11 @@ pub(super) enum Claim {
 }
 
 impl Claims {
+    /// Those of a rank that a publisher feeds.
+    pub(super) fn of(publisher: u64, now_ms: u64) -> Claims {
+        Claims { current: Some(publisher), heard_at_ms: now_ms, ..Claims::default() }
+    }
+
     /// The publisher that feeds the rank, or fed it last.
     pub(super) fn current(&self) -> Option<u64> {
         self.current

@@ -6,7 +6,8 @@ use kvtide_events::{Cursor, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
 use super::{
-    Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, rank::RankStream, ranks::Ranks,
+    Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, rank::RankStream,
+    ranks::Ranks, saved::SavedPublisher,
 };
 use crate::pending::PendingEvents;
 
@@ -223,6 +224,24 @@ impl Incoming<'_> {
 }
 
 impl Publisher {
+    pub(super) fn save(&self, id: u64) -> SavedPublisher {
+        let &Publisher { whole, last_published_at_ms, .. } = self;
+        SavedPublisher { id, last: self.frames.last(), whole, last_published_at_ms }
+    }
+
+    pub(super) fn restored(saved: &SavedPublisher, ranks: impl Iterator<Item = Rank>) -> Publisher {
+        let mut publisher = Publisher {
+            whole: saved.whole,
+            last_published_at_ms: saved.last_published_at_ms,
+            ranks: ranks.collect(),
+            ..Publisher::default()
+        };
+        if let Some(last) = saved.last {
+            publisher.frames.take(last);
+        }
+        publisher
+    }
+
     /// How a frame's number stands to those taken so far.
     fn stands(&self, frame: &Frame) -> Continuity {
         let starts = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.event_id == 1);

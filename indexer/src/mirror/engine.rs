@@ -31,7 +31,7 @@ pub(crate) struct NumberedBatch {
 /// When a batch was published, by the engine's clock, and taken, by ours.
 #[derive(Clone, Copy, Default)]
 pub(super) struct NewestBatch {
-    published_at_ms: u64,
+    pub(super) published_at_ms: u64,
     taken_ms: u64,
 }
 
@@ -113,7 +113,7 @@ impl RankStream {
             return;
         };
         let numbered = NumberedBatch { sequence, digest, batch };
-        if self.is_recovering() {
+        if self.is_recovering() && self.source.replays {
             self.wait(update, numbered, (times, bytes, pending), applied);
             return;
         }
@@ -212,6 +212,11 @@ impl RankStream {
         self.mark(update, times);
     }
 
+    /// The windows that are configured, and those that events have stated.
+    pub(super) fn all_windows(&self) -> Vec<Window> {
+        self.configured_windows.iter().chain(&self.windows).copied().collect()
+    }
+
     /// Takes over the windows that events state, for groups of which none is configured.
     fn learn_windows(&mut self, update: &mut Update<'_>, stated: &[Window]) {
         let mut learned = false;
@@ -224,8 +229,7 @@ impl RankStream {
             }
         }
         if learned {
-            let windows = self.configured_windows.iter().chain(&self.windows).copied().collect();
-            update.set_windows(self.slot, windows);
+            update.set_windows(self.slot, self.all_windows());
         }
     }
 }

@@ -78,6 +78,29 @@ impl RankStream {
         self.watermark.heard_at_ms = Some(times.steady_ms);
     }
 
+    /// The stream has shown whether it goes on. An engine's shows it by its answer alone.
+    fn end_unproven(&mut self) {
+        if !self.source.replays {
+            self.recovery = None;
+        }
+    }
+
+    pub(super) fn lower_tier_used(&self) -> bool {
+        self.lower_tier_used
+    }
+
+    /// Takes over what another process has known. Its clock says nothing here.
+    pub(super) fn restore_watermark(
+        &mut self,
+        knowledge: Knowledge,
+        saved: &Watermark,
+        lower_tier_used: bool,
+    ) {
+        let Watermark { life, last_event_id, missing_events, .. } = *saved;
+        self.watermark = Watermark { life, knowledge, last_event_id, missing_events, ..Watermark::default() };
+        self.lower_tier_used = lower_tier_used;
+    }
+
     /// Whether nothing was taken in this life so far.
     pub(super) fn has_had_nothing(&self) -> bool {
         self.watermark.applied_at_ms.is_none()
@@ -91,6 +114,7 @@ impl RankStream {
     /// first event on.
     pub(super) fn begin_life(&mut self, update: &mut Update<'_>, whole: bool, applied: &mut Applied) {
         update.forget(self.slot);
+        self.end_unproven();
         self.cursor = Cursor::default();
         self.best_lag = BestLag::default();
         self.unreadable = 0;
@@ -108,12 +132,14 @@ impl RankStream {
     /// Nothing about the rank can be trusted: its blocks go, and nothing is known.
     pub(super) fn lose(&mut self, update: &mut Update<'_>) {
         update.forget(self.slot);
+        self.end_unproven();
         self.watermark.knowledge = Knowledge::Unknown;
     }
 
     /// Something is lost and nothing can bring it back: what is held is not known any more, so that it is forgotten,
     /// and what comes from here on is a lower bound; or it is kept, if the stream wants that.
     pub(super) fn hole(&mut self, update: &mut Update<'_>, missing: u64, applied: &mut Applied) {
+        self.end_unproven();
         match (self.source.gap_policy, self.knowledge()) {
             // Two publishers claim the rank: nothing is known, hole or not.
             (_, Knowledge::Unknown) => {}
@@ -161,6 +187,7 @@ impl RankStream {
             return false;
         }
         self.taken = true;
+        self.end_unproven();
         let unreadable = std::mem::take(&mut self.unreadable);
         match step {
             // What is missing is what did not decode, whose hole is made already.
@@ -204,7 +231,7 @@ impl RankStream {
         let in_order = doubted_ms.is_none_or(|doubted| self.watermark.applied_at_ms > Some(doubted));
         if lived && in_order && self.recovery.is_none() {
             self.verify(until_ms);
-            update.mark(self.slot, self.watermark);
+            self.show(update);
         }
     }
 
@@ -221,7 +248,13 @@ impl RankStream {
                 self.watermark.best_lag_ms = Some(self.best_lag.note(times.steady_ms, lag));
             }
         }
-        let shown = if self.recovery.is_some() { Knowledge::Recovering } else { self.watermark.knowledge };
-        update.mark(self.slot, Watermark { knowledge: shown, ..self.watermark });
+        self.show(update);
+    }
+
+    /// Publishes what is known of the stream.
+    pub(super) fn show(&self, update: &mut Update<'_>) {
+        let knowledge =
+            if self.recovery.is_some() { Knowledge::Recovering } else { self.watermark.knowledge };
+        update.mark(self.slot, Watermark { knowledge, ..self.watermark });
     }
 }

@@ -61,6 +61,21 @@ impl Ranks {
         self.streams.get(&rank).is_some_and(other)
     }
 
+    pub(super) fn get(&self, rank: Rank) -> Option<&RankStream> {
+        self.streams.get(&rank)
+    }
+
+    /// Makes a rank known that has joined.
+    pub(super) fn insert(&mut self, rank: Rank, stream: RankStream) {
+        self.streams.insert(rank, stream);
+    }
+
+    /// The ranks that a publisher feeds now.
+    pub(super) fn of_publisher(&self, publisher: u64) -> impl Iterator<Item = Rank> {
+        let its = self.streams.iter().filter(move |(_, stream)| stream.claims.is_current(publisher));
+        its.map(|(&rank, _)| rank)
+    }
+
     pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut RankStream> {
         self.streams.get_mut(&rank)
     }

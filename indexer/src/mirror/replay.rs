@@ -10,6 +10,7 @@ use super::{
     Applied, Mirror, Source, Times,
     engine::{NumberedBatch, milliseconds},
     rank::RankStream,
+    saved,
 };
 use crate::{pending::PendingEvents, stream::EngineStream};
 
@@ -52,7 +53,20 @@ pub(super) struct Waiting {
 pub(super) struct Recovery {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    since_ms: u64,
+    until_ms: u64,
+    /// Nothing is known to be missing, and nothing shows yet that the stream goes on.
+    unproven: bool,
+}
+
+impl Recovery {
+    fn of_missed(now_ms: u64) -> Recovery {
+        Recovery { waiting: VecDeque::new(), bytes: 0, until_ms: now_ms + PATIENCE_MS, unproven: false }
+    }
+
+    /// That of a rank which was written down, and whose stream has to prove that it goes on.
+    pub(super) fn of_saved(now_ms: u64) -> Recovery {
+        Recovery { until_ms: now_ms + saved::PATIENCE_MS, unproven: true, ..Recovery::of_missed(now_ms) }
+    }
 }
 
 /// What an engine's answer says about the life that it was asked about.
@@ -138,7 +152,7 @@ impl RankStream {
     }
 
     fn is_overdue(&self, now_ms: u64) -> bool {
-        self.recovery.as_ref().is_some_and(|recovery| recovery.since_ms + PATIENCE_MS <= now_ms)
+        self.recovery.as_ref().is_some_and(|recovery| recovery.until_ms <= now_ms)
     }
 
     /// Something is missing that can be asked for. With `anew` it is another life, of which nothing is known yet, so that
@@ -154,7 +168,7 @@ impl RankStream {
             self.lose(update);
             self.cursor = kvtide_events::Cursor::default();
         }
-        self.recovery = Some(Recovery { waiting: VecDeque::new(), bytes: 0, since_ms: times.steady_ms });
+        self.recovery = Some(Recovery::of_missed(times.steady_ms));
         applied.recoveries += 1;
         self.mark(update, times);
     }
@@ -167,11 +181,14 @@ impl RankStream {
         (times, bytes, pending): (Times, usize, PendingEvents),
         applied: &mut Applied,
     ) {
+        let taken = self.cursor.last().map(|last| (last, Some(self.newest_batch.published_at_ms)));
         let Some(recovery) = &mut self.recovery else { return };
-        if let Some(last) = recovery.waiting.back()
-            && numbered.sequence <= last.numbered.sequence
+        let waiting =
+            recovery.waiting.back().map(|last| (last.numbered.sequence, last.times.published_at_ms));
+        if let Some((last, published_at_ms)) = waiting.or(taken)
+            && numbered.sequence <= last
         {
-            if times.published_at_ms <= last.times.published_at_ms {
+            if times.published_at_ms <= published_at_ms {
                 applied.repeated += 1;
                 return;
             }
@@ -197,6 +214,9 @@ impl RankStream {
     pub(super) fn give_up(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
         let Some(recovery) = self.recovery.take() else { return };
         applied.given_up += 1;
+        if recovery.unproven {
+            self.hole(update, 0, applied);
+        }
         if self.cursor.last().is_none() {
             let first = recovery.waiting.front();
             self.begin_life(update, first.is_some_and(|first| first.numbered.sequence == 0), applied);
@@ -206,6 +226,7 @@ impl RankStream {
                 self.take_unproven(update, numbered, times, applied);
             }
         }
+        self.show(update);
     }
 
     fn take_replay(

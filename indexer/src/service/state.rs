@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use kvtide_radix::Watermark;
+use kvtide_radix::{Life, Watermark};
 use serde::{Deserialize, Serialize};
 
 use super::{Service, body::Json};
@@ -82,11 +82,13 @@ struct ScopeSummary {
 
 impl Presence {
     fn of(watermark: &Watermark, now_ms: u64, silent_after: Duration) -> Presence {
+        if watermark.life == Life(0) {
+            return Presence::Registered;
+        }
         let age = watermark.heard_at_ms.map(|heard| Duration::from_millis(now_ms.saturating_sub(heard)));
         match age {
-            None => Presence::Registered,
-            Some(age) if age >= silent_after => Presence::Silent,
-            Some(_) => Presence::Seen,
+            Some(age) if age < silent_after => Presence::Seen,
+            Some(_) | None => Presence::Silent,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Seeded faults between publishers and kvtide: messages are lost, repeated, swapped, delayed and broken, publishers start
-//! again, and answers are cut short. Whatever happens, nothing is credited that is not held, and who is said to be known
+//! again, answers are cut short, and kvtide itself ends and goes on with its
+//! snapshot. Whatever happens, nothing is credited that is not held, and who is said to be known
 //! wholly is.
 //!
 //! Runs for 30 seconds, or `KVTIDE_FAULT_SECONDS`. A seed that fails is played alone with `KVTIDE_FAULT_SEED`.
@@ -189,18 +190,23 @@ fn name_of(tokens: &[u32], process: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&bytes) | 1
 }
 
+fn start(kind: Kind, replays: bool, clock: &Clock) -> (Indexer, Arc<BoundStream>) {
+    let indexer = Indexer::new(Limits::default(), clock.clone());
+    let format = match kind {
+        Kind::Engine => Format::Engine(EngineStream { replays, ..EngineStream::new(1) }),
+        Kind::Dynamo | Kind::Direct => Format::Dynamo,
+    };
+    let stream = indexer.bind(Stream::new("faulty", Scope::new("m", BLOCK_SIZE), format)).unwrap();
+    (indexer, stream)
+}
+
 impl World {
     fn new(seed: u64) -> World {
         let mut random = StdRng::seed_from_u64(seed);
         let kind = if random.random_bool(0.5) { Kind::Dynamo } else { Kind::Engine };
         let replays = kind == Kind::Engine && random.random_bool(0.7);
         let clock = Clock::manual(START_MS);
-        let indexer = Indexer::new(Limits::default(), clock.clone());
-        let format = match kind {
-            Kind::Engine => Format::Engine(EngineStream { replays, ..EngineStream::new(1) }),
-            Kind::Dynamo | Kind::Direct => Format::Dynamo,
-        };
-        let stream = indexer.bind(Stream::new("faulty", Scope::new("m", BLOCK_SIZE), format)).unwrap();
+        let (indexer, stream) = start(kind, replays, &clock);
         let workers = if kind == Kind::Engine { 1 } else { random.random_range(1..4) };
         let prompts =
             (0..6).map(|_| (0..8).map(|_| content(random.random_range(1..=TOKENS))).collect()).collect();
@@ -295,6 +301,22 @@ impl World {
         self.indexer.apply_replay(&self.stream, request, answer).unwrap();
     }
 
+    /// kvtide ends and another goes on with its snapshot. What comes meanwhile is lost.
+    fn restart_kvtide(&mut self, faulty: bool) {
+        let mut snapshot = Vec::new();
+        self.indexer.write_snapshot(&mut snapshot).unwrap();
+        while faulty && self.random.random_bool(0.5) {
+            self.publish();
+            self.on_the_way.pop_front();
+        }
+        self.clock = Clock::manual(self.clock.wall_ms());
+        (self.indexer, self.stream) = start(self.kind, self.replays, &self.clock);
+        self.indexer.read_snapshot(snapshot.as_slice()).unwrap();
+        self.check();
+        // It connects again, and asks first.
+        self.answer(faulty);
+    }
+
     /// What is known of each worker: the state, the last number, what is missing, and the reach into each prompt.
     fn known(&self) -> BTreeMap<u64, (KnowledgeState, Option<u64>, u64, Reaches)> {
         let mut all = BTreeMap::new();
@@ -332,7 +354,11 @@ impl World {
             let nothing = vec![[0, 0]; self.prompts.len()];
             let held = if truths.peek().is_some() { truths.any(fits) } else { fits(&nothing) };
             let truths: Vec<_> = publisher.truths.iter().map(|life| life.get(&last.unwrap_or(0))).collect();
-            assert!(held, "worker {worker} is {state:?} at {last:?}: {reaches:?}, held is one of {truths:?}");
+            assert!(
+                held,
+                "{:?}, replays {}, arrived {}: worker {worker} is {state:?} at {last:?}: {reaches:?}, held is one of {truths:?}",
+                self.kind, self.replays, publisher.arrived
+            );
         }
     }
 
@@ -382,6 +408,9 @@ fn play(seed: u64) {
         }
         if world.random.random_bool(0.1) {
             world.answer(true);
+        }
+        if world.random.random_bool(0.03) {
+            world.restart_kvtide(true);
         }
         if world.random.random_bool(0.05) {
             world.forget_late();

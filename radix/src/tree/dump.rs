@@ -81,11 +81,11 @@ impl Tree {
 
     /// Whether a dump fits into the tree, which must be empty.
     pub(crate) fn check_room(&self, dump: &Dump) -> Result<(), RestoreError> {
-        let (runs, blocks) = (self.front.totals.runs, dump.runs.iter().map(|run| run.blocks.len()).sum());
+        let (ranks, blocks) = (self.ranks.len(), dump.runs.iter().map(|run| run.blocks.len()).sum());
         // A run may begin a page of its own.
         let pages = dump.runs.iter().map(|run| run.blocks.len().next_multiple_of(PAGE_BLOCKS)).sum();
-        if runs > 0 {
-            Err(RestoreError::NotEmpty { runs })
+        if ranks > 0 {
+            Err(RestoreError::NotEmpty { ranks })
         } else if !self.pages.have_room(pages, self.limits.blocks) {
             Err(RestoreError::BlocksFull { blocks, limit: self.limits.blocks })
         } else {

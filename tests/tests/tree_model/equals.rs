@@ -1,7 +1,7 @@
 //! On arbitrary streams of events, honest and broken, the tree gives the answers of the reference model.
 
 use kvtide_radix::{
-    BlockHash, Limits, Overlap, Rank, RankSettings, RankSlot, Reader, Size, Tier, Writer, index,
+    BlockHash, DumpedRank, Limits, Overlap, Rank, RankSettings, RankSlot, Reader, Size, Tier, Writer, index,
 };
 use kvtide_tests::Model;
 use proptest::{collection::vec, prelude::*};
@@ -70,8 +70,8 @@ impl Both {
         let dump = self.writer.dump();
         let limits = Limits { ranks: RANKS, parked_blocks: PARKED, ..Limits::default() };
         let (mut writer, reader) = index(BLOCK_SIZE, limits);
-        let settings =
-            |chosen: Rank| self.settings[(0..RANKS).find(|&one| rank(one) == chosen).unwrap()].clone();
+        let number = |dumped: &DumpedRank| (0..RANKS).find(|&one| rank(one) == dumped.rank).unwrap();
+        let settings = |index: usize| self.settings[number(&dump.ranks[index])].clone();
         let slots = writer.update(|update| update.restore(&dump, settings)).unwrap();
         let arrivals = |slot: RankSlot| self.writer.parking(slot).arrivals;
         let ranks: Vec<Rank> = dump.ranks.iter().map(|dumped| dumped.rank).collect();

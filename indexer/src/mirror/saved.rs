@@ -1,0 +1,146 @@
+//! A mirror written down, and one that goes on where another has stopped: everything of a rank stays as it was, and counts
+//! as `recovering` until its stream proves that it goes on.
+
+use kvtide_events::Cursor;
+use kvtide_radix::{Dump, Knowledge, Rank, RankSettings, RestoreError, Watermark, Window};
+use serde::{Deserialize, Serialize};
+
+use super::{Mirror, Source, claims::Claims, dynamo::Publisher, rank::RankStream, replay::Recovery};
+
+/// A rank that was written down waits for so long for its stream to go on; then it is forgotten.
+pub(super) const PATIENCE_MS: u64 = 60_000;
+
+/// A scope's mirror.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedMirror {
+    /// What its ranks hold.
+    dump: Dump,
+    /// Where their streams stand, in the order of the dump.
+    streams: Vec<SavedStream>,
+    publishers: Vec<SavedPublisher>,
+}
+
+/// Where a rank's stream stands.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedStream {
+    /// The name of the stream; none for a rank that is only registered.
+    name: Option<String>,
+    knowledge: Knowledge,
+    last: Option<u64>,
+    lower_tier_used: bool,
+    /// Dynamo: who publishes.
+    publisher: Option<u64>,
+    /// Engines: what tells the last batch from another of its number, and when the newest one was published.
+    last_digest: u64,
+    newest_published_at_ms: u64,
+    windows: Vec<Window>,
+}
+
+/// Where a publisher's frames stand.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedPublisher {
+    pub(super) id: u64,
+    pub(super) last: Option<u64>,
+    pub(super) whole: bool,
+    pub(super) last_published_at_ms: u64,
+}
+
+/// A stream that ranks of a saved mirror may belong to.
+pub(crate) struct KnownStream {
+    pub(crate) source: Source,
+    pub(crate) settings: RankSettings,
+}
+
+impl SavedMirror {
+    /// How many ranks it has.
+    pub(crate) fn ranks(&self) -> usize {
+        self.dump.ranks.len()
+    }
+}
+
+impl Mirror {
+    /// Everything that another process needs to go on. `name_of` says what a source's stream is called.
+    pub(crate) fn save(&self, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
+        let dump = self.writer.dump();
+        let stream = |rank: Rank| self.ranks.get(rank).map(|stream| stream.save(&name_of));
+        SavedMirror {
+            streams: dump.ranks.iter().filter_map(|dumped| stream(dumped.rank)).collect(),
+            publishers: self.publishers.iter().map(|(&id, publisher)| publisher.save(id)).collect(),
+            dump,
+        }
+    }
+
+    /// Goes on where another has stopped. Ranks whose stream is not known here are left out. Returns how many go on.
+    ///
+    /// # Errors
+    /// [`RestoreError`]. Nothing has changed then.
+    pub(crate) fn restore(
+        &mut self,
+        saved: &SavedMirror,
+        known: impl Fn(&str) -> Option<KnownStream>,
+    ) -> Result<usize, RestoreError> {
+        let now_ms = self.clock.steady_ms();
+        let known: Vec<_> = saved.streams.iter().map(|stream| known(stream.name.as_deref()?)).collect();
+        let settings = |number: usize| match known.get(number) {
+            Some(Some(known)) => known.settings.clone(),
+            Some(None) | None => RankSettings::default(),
+        };
+        let ranks = &mut self.ranks;
+        let restored = self.writer.update(|update| {
+            let slots = update.restore(&saved.dump, settings)?;
+            let mut restored = 0;
+            for (number, slot) in slots.into_iter().enumerate() {
+                let (dumped, stream) = (&saved.dump.ranks[number], saved.streams.get(number));
+                let (Some(stream), Some(Some(known))) = (stream, known.get(number)) else {
+                    update.leave(slot);
+                    continue;
+                };
+                let windows = known.settings.windows.clone();
+                let mut rank = RankStream::new(slot, known.source, dumped.watermark.life, windows);
+                rank.restore(stream, &dumped.watermark, now_ms);
+                update.set_windows(slot, rank.all_windows());
+                rank.show(update);
+                ranks.insert(dumped.rank, rank);
+                restored += 1;
+            }
+            Ok::<_, RestoreError>(restored)
+        })?;
+        for publisher in &saved.publishers {
+            let ranks = self.ranks.of_publisher(publisher.id);
+            self.publishers.insert(publisher.id, Publisher::restored(publisher, ranks));
+        }
+        Ok(restored)
+    }
+}
+
+impl RankStream {
+    fn save(&self, name_of: impl Fn(u32) -> Option<String>) -> SavedStream {
+        SavedStream {
+            name: name_of(self.source.id),
+            knowledge: self.knowledge(),
+            last: self.cursor.last(),
+            lower_tier_used: self.lower_tier_used(),
+            publisher: self.claims.current(),
+            last_digest: self.last_digest,
+            newest_published_at_ms: self.newest_batch.published_at_ms,
+            windows: self.windows.clone(),
+        }
+    }
+
+    fn restore(&mut self, saved: &SavedStream, watermark: &Watermark, now_ms: u64) {
+        let SavedStream { knowledge, last, lower_tier_used, publisher, .. } = *saved;
+        if let Some(last) = last {
+            let mut cursor = Cursor::default();
+            cursor.take(last);
+            self.cursor = cursor;
+        }
+        self.claims = publisher.map_or_else(Claims::default, |publisher| Claims::of(publisher, now_ms));
+        self.last_digest = saved.last_digest;
+        self.newest_batch.published_at_ms = saved.newest_published_at_ms;
+        self.windows.clone_from(&saved.windows);
+        self.restore_watermark(knowledge, watermark, lower_tier_used);
+        if knowledge != Knowledge::Unknown {
+            self.recovery = Some(Recovery::of_saved(now_ms));
+        }
+    }
+}

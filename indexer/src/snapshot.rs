@@ -1,0 +1,192 @@
+//! Snapshots: the whole index in one file, from which another process goes on.
+//!
+//! A file begins with [`MAGIC`] and the version of its format; behind that everything is compressed and checksummed (zstd), and
+//! encoded by serde as msgpack. What is read in counts as `recovering` until each rank's stream has shown that it goes on.
+
+mod keeper;
+
+use std::{
+    fs::File,
+    io::{self, BufReader, BufWriter, Read, Write},
+    path::Path,
+};
+
+use kvtide_radix::RestoreError;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    BindError, Indexer, Scope,
+    mirror::{KnownStream, SavedMirror},
+    stream::Format,
+};
+
+pub use keeper::{Keeper, resume};
+
+/// How a snapshot begins.
+pub const MAGIC: [u8; 8] = *b"KVTIDE\0S";
+/// The format that is written, and the newest that is read.
+pub const VERSION: u32 = 1;
+/// Fast: hashes do not compress, and the rest is little.
+const COMPRESSION: i32 = -3;
+
+/// What a snapshot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Scopes.
+    pub scopes: usize,
+    /// Ranks that were written, or that go on.
+    pub ranks: usize,
+    /// Ranks that were left out, since nobody here feeds them or could show that their stream goes on.
+    pub left_out: usize,
+}
+
+/// Why there is no snapshot, or it is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("expected a snapshot, which begins with {MAGIC:02x?}, got {got:02x?}")]
+    Foreign {
+        /// How it begins.
+        got: Vec<u8>,
+    },
+    /// It is of a newer kvtide.
+    #[error("expected a snapshot of format {VERSION} or older, got {got}")]
+    Newer {
+        /// Its format.
+        got: u32,
+    },
+    /// It is cut short, or was changed.
+    #[error("the snapshot is damaged: {reason}")]
+    Damaged {
+        /// What does not fit.
+        reason: String,
+    },
+    /// Its ranks or blocks cannot be here.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// Its scopes cannot be here.
+    #[error(transparent)]
+    Scope(#[from] BindError),
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedScope {
+    scope: Scope,
+    eagle: bool,
+    mirror: SavedMirror,
+}
+
+impl Indexer {
+    /// Writes everything down, one scope after the other, each as it is at one version. Lookups go on meanwhile; a scope's
+    /// events wait while what it holds is copied.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Io`].
+    pub fn write_snapshot(&self, mut to: impl Write) -> Result<Summary, SnapshotError> {
+        to.write_all(&MAGIC)?;
+        to.write_all(&VERSION.to_le_bytes())?;
+        let mut encoder = zstd::Encoder::new(to, COMPRESSION)?;
+        encoder.include_checksum(true)?;
+        let scopes = self.scope_indexes();
+        let mut summary = Summary { scopes: scopes.len(), ..Summary::default() };
+        write_value(&mut encoder, &scopes.len())?;
+        for index in scopes {
+            let names = self.stream_names();
+            let mirror = index.mirror.lock().save(|source| names.get(&source).cloned());
+            summary.ranks += mirror.ranks();
+            let saved = SavedScope { scope: index.scope.clone(), eagle: index.hashing.eagle, mirror };
+            write_value(&mut encoder, &saved)?;
+        }
+        encoder.finish()?.flush()?;
+        Ok(summary)
+    }
+
+    /// Goes on with what was written down. Everything is read and checked first. Ranks are left out whose stream is not
+    /// bound here, and those of engines that cannot be asked whether they are still the same process.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]. Of a snapshot that does not read whole nothing is taken.
+    pub fn read_snapshot(&self, mut from: impl Read) -> Result<Summary, SnapshotError> {
+        let mut head = Vec::new();
+        from.by_ref().take((MAGIC.len() + size_of::<u32>()) as u64).read_to_end(&mut head)?;
+        let version =
+            head.strip_prefix(&MAGIC).and_then(|version| Some(u32::from_le_bytes(version.try_into().ok()?)));
+        match version {
+            None => return Err(SnapshotError::Foreign { got: head }),
+            Some(got) if got > VERSION => return Err(SnapshotError::Newer { got }),
+            Some(_) => {}
+        }
+        let saved = read_scopes(from).map_err(|reason| SnapshotError::Damaged { reason })?;
+        let mut summary = Summary { scopes: saved.len(), ..Summary::default() };
+        for saved in saved {
+            let restored = self.restore_scope(&saved)?;
+            summary.ranks += restored;
+            summary.left_out += saved.mirror.ranks() - restored;
+        }
+        Ok(summary)
+    }
+
+    fn restore_scope(&self, saved: &SavedScope) -> Result<usize, SnapshotError> {
+        // Streams that are configured are bound by now. That by which events are handed in is bound when it is needed.
+        let direct = if saved.eagle { None } else { Some(self.direct(&saved.scope)?) };
+        let known = |name: &str| {
+            let stream =
+                self.stream(name).or_else(|| direct.clone().filter(|direct| direct.stream().name == name));
+            let stream = stream.filter(|stream| stream.scope.scope == saved.scope)?;
+            let settings = match &stream.stream().format {
+                // Nothing could show that it is still the same process.
+                Format::Engine(engine) if !engine.replays => return None,
+                Format::Engine(engine) => engine.rank_settings(),
+                Format::Dynamo | Format::Direct => kvtide_radix::RankSettings::default(),
+            };
+            Some(KnownStream { source: stream.source, settings })
+        };
+        let Some(index) = self.scope_index(&saved.scope) else { return Ok(0) };
+        Ok(index.mirror.lock().restore(&saved.mirror, known)?)
+    }
+}
+
+fn write_value(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    rmp_serde::encode::write(to, value).map_err(io::Error::other)
+}
+
+/// Reads to the end, where the checksum stands, before anything is believed.
+fn read_scopes(from: impl Read) -> Result<Vec<SavedScope>, String> {
+    let mut decoder = zstd::Decoder::new(from).map_err(|error| error.to_string())?;
+    let count: usize = rmp_serde::from_read(&mut decoder).map_err(|error| error.to_string())?;
+    let mut scopes = Vec::new();
+    for _ in 0..count {
+        scopes.push(rmp_serde::from_read(&mut decoder).map_err(|error| error.to_string())?);
+    }
+    match io::copy(&mut decoder, &mut io::sink()) {
+        Ok(0) => Ok(scopes),
+        Ok(more) => Err(format!("{more} bytes behind its end")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Replaces the snapshot at `path` by a new one. At no time is there none, or a half of one.
+///
+/// # Errors
+/// [`SnapshotError::Io`]. The old one stays then.
+pub fn save(indexer: &Indexer, path: &Path) -> Result<Summary, SnapshotError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let summary = indexer.write_snapshot(BufWriter::with_capacity(1 << 20, file.as_file_mut()))?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|failed| failed.error)?;
+    // The name is in the folder, which has to be written too.
+    File::open(folder)?.sync_all()?;
+    Ok(summary)
+}
+
+/// Goes on with the snapshot at `path`.
+///
+/// # Errors
+/// [`SnapshotError`].
+pub fn load(indexer: &Indexer, path: &Path) -> Result<Summary, SnapshotError> {
+    indexer.read_snapshot(BufReader::with_capacity(1 << 20, File::open(path)?))
+}
