@@ -23,7 +23,8 @@ pub struct Config {
     /// The bus that streams with a subject are on.
     pub nats: Option<NatsConfig>,
     /// Snapshots.
-    pub snapshot: Option<SnapshotConfig>,
+    #[serde(default)]
+    pub snapshot: SnapshotConfig,
     /// The workers.
     #[serde(default)]
     pub workers: WorkersConfig,
@@ -45,7 +46,10 @@ pub struct ServerConfig {
 #[serde(deny_unknown_fields)]
 pub struct SnapshotConfig {
     /// The file, which is read at the start, and replaced from time to time and at the end.
-    pub path: PathBuf,
+    pub path: Option<PathBuf>,
+    /// Other kvtides to take a snapshot from where there is no file, as `http://HOST:PORT`.
+    #[serde(default)]
+    pub peers: Vec<String>,
     /// Seconds between one and the next.
     #[serde(default = "a_minute")]
     pub every_s: NonZeroU64,
@@ -55,11 +59,9 @@ fn a_minute() -> NonZeroU64 {
     const { NonZeroU64::new(60).unwrap() }
 }
 
-impl SnapshotConfig {
-    /// What is meant by a file alone.
-    #[must_use]
-    pub fn at(path: PathBuf) -> SnapshotConfig {
-        SnapshotConfig { path, every_s: a_minute() }
+impl Default for SnapshotConfig {
+    fn default() -> Self {
+        SnapshotConfig { path: None, peers: Vec::new(), every_s: a_minute() }
     }
 }
 

@@ -24,7 +24,7 @@ pub use keeper::{Keeper, resume};
 
 /// How a snapshot begins.
 pub const MAGIC: [u8; 8] = *b"KVTIDE\0S";
-/// The format that is written, and the newest that is read.
+/// The format that is written and read.
 pub const VERSION: u32 = 1;
 /// Fast: hashes do not compress, and the rest is little.
 const COMPRESSION: i32 = -3;
@@ -52,9 +52,9 @@ pub enum SnapshotError {
         /// How it begins.
         got: Vec<u8>,
     },
-    /// It is of a newer kvtide.
-    #[error("expected a snapshot of format {VERSION} or older, got {got}")]
-    Newer {
+    /// It is of another kvtide, mostly a newer one.
+    #[error("expected a snapshot of format {VERSION}, got one of format {got}")]
+    OtherFormat {
         /// Its format.
         got: u32,
     },
@@ -116,8 +116,8 @@ impl Indexer {
             head.strip_prefix(&MAGIC).and_then(|version| Some(u32::from_le_bytes(version.try_into().ok()?)));
         match version {
             None => return Err(SnapshotError::Foreign { got: head }),
-            Some(got) if got > VERSION => return Err(SnapshotError::Newer { got }),
-            Some(_) => {}
+            Some(VERSION) => {}
+            Some(got) => return Err(SnapshotError::OtherFormat { got }),
         }
         let saved = read_scopes(from).map_err(|reason| SnapshotError::Damaged { reason })?;
         let mut summary = Summary { scopes: saved.len(), ..Summary::default() };

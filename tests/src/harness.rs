@@ -116,14 +116,18 @@ impl Kvtide {
     /// The same, with a log of that level.
     #[must_use]
     pub fn start_logging(binary: &str, arguments: &[&str], level: &str) -> Kvtide {
-        let mut child = Command::new(binary)
-            .args(arguments)
-            .args(["--listen", "127.0.0.1:0"])
-            .env("KVTIDE_LOG", level)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(Command::new(binary).args(arguments).args(["--listen", "127.0.0.1:0"]), level)
+    }
+
+    /// The same by a command that ends up being kvtide, listening on a free port.
+    #[must_use]
+    pub fn start_command(program: &str, arguments: &[&str]) -> Kvtide {
+        Self::run(Command::new(program).args(arguments), "info")
+    }
+
+    fn run(command: &mut Command, level: &str) -> Kvtide {
+        let mut child =
+            command.env("KVTIDE_LOG", level).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (send, log) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));

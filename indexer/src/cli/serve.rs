@@ -40,6 +40,9 @@ pub(super) struct Arguments {
     /// A file to keep a snapshot in, and to go on with at the start.
     #[arg(long, value_name = "FILE", env = "KVTIDE_SNAPSHOT")]
     snapshot: Option<PathBuf>,
+    /// Another kvtide to take a snapshot from where there is no file, as http://HOST:PORT; repeatable.
+    #[arg(long = "peer", value_name = "URL", env = "KVTIDE_PEERS", value_delimiter = ',')]
+    peers: Vec<String>,
     #[command(flatten)]
     stream: StreamArguments,
 }
@@ -84,10 +87,9 @@ impl Arguments {
             config.nats = Some(NatsConfig { url: url.clone() });
         }
         if let Some(path) = &self.snapshot {
-            let every_s =
-                config.snapshot.map_or(SnapshotConfig::at(path.clone()).every_s, |kept| kept.every_s);
-            config.snapshot = Some(SnapshotConfig { path: path.clone(), every_s });
+            config.snapshot.path = Some(path.clone());
         }
+        config.snapshot.peers.extend(self.peers.iter().cloned());
         let given = &self.stream;
         if let (Some(model), Some(block_size)) = (&given.model, given.block_size) {
             config.streams.push(StreamConfig {
@@ -123,15 +125,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Some(listen) => listen,
         None => LISTEN.parse()?,
     };
-    if let Some(kept) = &config.snapshot {
-        snapshot::resume(&indexer, &kept.path);
-    }
+    let SnapshotConfig { path, peers, every_s } = config.snapshot;
+    snapshot::resume(&indexer, path.as_deref(), &peers);
     Runtime::new()?.block_on(async {
         let listener = bind(listen).await?;
         let feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
-        let keeper = config.snapshot.map(|SnapshotConfig { path, every_s }| {
-            Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get()))
-        });
+        let keeper =
+            path.map(|path| Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get())));
         serve_until(&indexer, metrics, listener, stopped()?).await?;
         feeds.stop().await;
         if let Some(keeper) = keeper {

@@ -1,6 +1,7 @@
 //! Keeps a snapshot on disk: from time to time, and when the process ends.
 
 use std::{
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -10,28 +11,47 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{SnapshotError, load, save};
+use super::{SnapshotError, Summary, load, save};
 use crate::{Indexer, telemetry};
 
-/// Goes on with the snapshot at `path`, if there is one that can be read. If not, says why, and starts with nothing.
-pub fn resume(indexer: &Indexer, path: &Path) {
-    let started = Instant::now();
-    match load(indexer, path) {
-        Ok(summary) => {
-            info!(
-                path = %path.display(),
-                scopes = summary.scopes,
-                ranks = summary.ranks,
-                left_out = summary.left_out,
-                took = ?started.elapsed(),
-                "goes on with a snapshot; its ranks are recovering"
-            );
-        }
-        Err(SnapshotError::Io(missing)) if missing.kind() == std::io::ErrorKind::NotFound => {
-            info!(path = %path.display(), "no snapshot yet");
-        }
-        Err(reason) => warn!(path = %path.display(), %reason, "snapshot refused; starts with nothing"),
+/// How long a peer may take to answer.
+const PEER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Goes on with the snapshot at `path`; if there is none that can be read, with that of the first peer that has one, a kvtide's
+/// address as `http://HOST:PORT`. Says why something was refused; with nothing to go on with, starts with nothing.
+pub fn resume(indexer: &Indexer, path: Option<&Path>, peers: &[String]) {
+    if let Some(path) = path
+        && report(&path.display().to_string(), load(indexer, path))
+    {
+        return;
     }
+    for peer in peers {
+        if report(peer, fetch(indexer, peer)) {
+            return;
+        }
+    }
+}
+
+/// Whether there is something to go on with.
+fn report(from: &str, outcome: Result<Summary, SnapshotError>) -> bool {
+    match outcome {
+        Ok(Summary { scopes, ranks, left_out }) => {
+            info!(from, scopes, ranks, left_out, "goes on with a snapshot; its ranks are recovering");
+            return true;
+        }
+        Err(SnapshotError::Io(missing)) if missing.kind() == ErrorKind::NotFound => {
+            info!(from, "no snapshot yet");
+        }
+        Err(reason) => warn!(from, %reason, "snapshot refused"),
+    }
+    false
+}
+
+fn fetch(indexer: &Indexer, peer: &str) -> Result<Summary, SnapshotError> {
+    let config = ureq::Agent::config_builder().timeout_global(Some(PEER_PATIENCE)).build();
+    let url = format!("{}/v1/snapshot", peer.trim_end_matches('/'));
+    let response = ureq::Agent::from(config).get(&url).call().map_err(std::io::Error::other)?;
+    indexer.read_snapshot(response.into_body().into_reader())
 }
 
 /// Writes snapshots until it is stopped.
