@@ -29,6 +29,12 @@ def wait_for(what, poll):
     raise AssertionError(f"{what}: not within {PATIENCE_S} s")
 
 
+def wait_until_saved(snapshot):
+    """Waits for a snapshot of what is known now."""
+    now = time.time()
+    wait_for("a snapshot of that", lambda: snapshot.exists() and snapshot.stat().st_mtime > now + 0.1)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -170,13 +176,26 @@ def nats_url():
 
 
 @pytest.fixture
-def kvtide(nats_url):
-    process = Kvtide("--nats", nats_url, "--model", "m", "--block-size", str(BLOCK_SIZE))
-    process.log_line("connected to NATS")
-    # The subscription is sent right behind the connection; core NATS keeps nothing for late subscribers.
-    time.sleep(0.3)
-    yield process
-    process.stop()
+def start_kvtide():
+    """Starts kvtides that follow a bus, with a configuration file if there is one; they end with the test."""
+    started = []
+
+    def start(nats_url, config=None):
+        file = ["--config", config] if config else []
+        started.append(Kvtide(*file, "--nats", nats_url, "--model", "m", "--block-size", str(BLOCK_SIZE)))
+        started[-1].log_line("connected to NATS")
+        # The subscription is sent right behind the connection; core NATS keeps nothing for late subscribers.
+        time.sleep(0.3)
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def kvtide(nats_url, start_kvtide):
+    return start_kvtide(nats_url)
 
 
 @pytest.fixture
@@ -184,8 +203,8 @@ def follow(tmp_path):
     """Starts a kvtide that follows engines: data-parallel ranks 0, 1, ... of worker 7, each with its two ports."""
     started = []
 
-    def start(*engines):
-        streams = ""
+    def start(*engines, snapshot=None):
+        streams = f'snapshot = {{ path = "{snapshot}", every_s = 1 }}\n' if snapshot else ""
         for rank, (pub_port, router_port) in enumerate(engines):
             streams += f"""
                 [[stream]]

@@ -1,5 +1,9 @@
 """Dynamo's own publisher on a real bus; kvtide answers for token ids, which it hashes itself."""
 
+import time
+
+from conftest import wait_until_saved
+
 PROMPT = list(range(100, 116))
 NAMES = [11, -12, 13, 14]
 
@@ -59,3 +63,42 @@ def test_a_restarted_publisher_is_a_new_life(kvtide, publish):
     kvtide.wait_for_event((7, 0), 1, generation=2)
     assert kvtide.reach(PROMPT, (7, 0)) == 4, "nothing of the old life is left"
     assert kvtide.workers()[7, 0]["knowledge"] == "complete"
+
+
+def test_a_killed_kvtide_goes_on_from_its_snapshot(nats_url, publish, start_kvtide, tmp_path):
+    snapshot = tmp_path / "kvtide.snapshot"
+    config = tmp_path / "kvtide.toml"
+    config.write_text(f'snapshot = {{ path = "{snapshot}", every_s = 1 }}\n')
+    kvtide = start_kvtide(nats_url, config)
+    worker, idle = publish(7), publish(8)
+    worker.stored(PROMPT[:8], NAMES[:2])
+    idle.stored(PROMPT[:4], NAMES[:1])
+    kvtide.wait_for_event((7, 0), 1)
+    kvtide.wait_for_event((8, 0), 1)
+    wait_until_saved(snapshot)
+    kvtide.stop()
+    again = start_kvtide(nats_url, config)
+    assert {worker["knowledge"] for worker in again.workers().values()} == {"recovering"}
+    worker.stored(PROMPT[8:], NAMES[2:], parent=NAMES[1])
+    again.wait_for_event((7, 0), 2, knowledge="complete")
+    assert again.reach(PROMPT, (7, 0)) == 16
+    assert again.workers()[8, 0]["knowledge"] == "recovering", "of which nothing has come"
+
+
+def test_what_was_published_while_kvtide_was_down_is_a_hole(nats_url, publish, start_kvtide, tmp_path):
+    snapshot = tmp_path / "kvtide.snapshot"
+    config = tmp_path / "kvtide.toml"
+    config.write_text(f'snapshot = {{ path = "{snapshot}", every_s = 1 }}\n')
+    kvtide = start_kvtide(nats_url, config)
+    worker = publish(7)
+    worker.stored(PROMPT[:8], NAMES[:2])
+    kvtide.wait_for_event((7, 0), 1)
+    wait_until_saved(snapshot)
+    kvtide.stop()
+    worker.removed(NAMES[:1])
+    time.sleep(1)
+    again = start_kvtide(nats_url, config)
+    worker.stored(PROMPT[:4], NAMES[:1])
+    state = again.wait_for_event((7, 0), 3, knowledge="partial")
+    assert state["freshness"]["missing_events"] == 1
+    assert again.reach(PROMPT, (7, 0)) == 4

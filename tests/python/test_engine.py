@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from conftest import free_port, prompt, removed, stored, wait_for
+from conftest import free_port, prompt, removed, stored, wait_for, wait_until_saved
 
 RANK = (7, 0)
 
@@ -135,3 +135,45 @@ def test_a_stopped_kvtide_catches_up(follow, engine, ports):
     state = kvtide.wait_for_event(RANK, 1501, knowledge="complete")
     assert kvtide.reach(prompt(*range(1, 7)), RANK) == 4
     assert state["freshness"]["missing_events"] == 0
+
+
+def test_a_killed_kvtide_goes_on_from_its_snapshot(follow, engine, ports, tmp_path):
+    snapshot = tmp_path / "kvtide.snapshot"
+    publisher, kvtide = engine(ports), follow(ports, snapshot=snapshot)
+    publisher.publish(stored(1, 6))
+    kvtide.wait_for_event(RANK, 0, knowledge="complete")
+    wait_until_saved(snapshot)
+    kvtide.stop()
+    publisher.publish(removed(5))
+    again = follow(ports, snapshot=snapshot)
+    again.wait_for_event(RANK, 1, knowledge="complete")
+    assert again.reach(prompt(*range(1, 7)), RANK) == 16
+
+
+def test_an_engine_that_restarted_while_kvtide_was_down_is_a_new_life(follow, engine, ports, tmp_path):
+    snapshot = tmp_path / "kvtide.snapshot"
+    publisher, kvtide = engine(ports), follow(ports, snapshot=snapshot)
+    publisher.publish(stored(1, 6))
+    kvtide.wait_for_event(RANK, 0, knowledge="complete")
+    wait_until_saved(snapshot)
+    kvtide.stop()
+    publisher.stop()
+    other = engine(ports)
+    other.publish(stored(1, 2))
+    other.publish(stored(3))
+    again = follow(ports, snapshot=snapshot)
+    again.wait_for_event(RANK, 1, generation=2, knowledge="complete")
+    assert again.reach(prompt(*range(1, 7)), RANK) == 12
+
+
+def test_where_the_engine_is_gone_nothing_is_credited_for_long(follow, engine, ports, tmp_path):
+    snapshot = tmp_path / "kvtide.snapshot"
+    publisher, kvtide = engine(ports), follow(ports, snapshot=snapshot)
+    publisher.publish(stored(1, 6))
+    kvtide.wait_for_event(RANK, 0, knowledge="complete")
+    wait_until_saved(snapshot)
+    kvtide.stop()
+    publisher.stop()
+    again = follow(ports, snapshot=snapshot)
+    assert again.workers()[RANK]["knowledge"] == "recovering"
+    assert again.reach(prompt(*range(1, 7)), RANK) == 24, "as it was, and said to be so"
