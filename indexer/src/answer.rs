@@ -1,6 +1,6 @@
 //! The answer to a query, as it goes out.
 
-use kvtide_radix::{Knowledge, Rank, Reach, Tier};
+use kvtide_radix::{Knowledge, Rank, Reach, Tier, Watermark};
 use serde::{Deserialize, Serialize};
 
 use crate::{Freshness, Scope};
@@ -55,6 +55,9 @@ pub struct RankAnswer {
     pub reach_tokens: Option<ReachTokens>,
     /// How to read the numbers.
     pub knowledge: KnowledgeState,
+    /// Why nothing is known, where something came; left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
     /// How old they are; left out if the query says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freshness: Option<Freshness>,
@@ -77,6 +80,20 @@ impl From<Reach> for ReachTokens {
     fn from(reach: Reach) -> ReachTokens {
         let [gpu, host, disk, external] = Tier::ALL.map(|tier| reach.tokens(tier));
         ReachTokens { gpu, host, disk, external }
+    }
+}
+
+/// Why nothing is known of a rank from which something came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Two live publishers claim the rank. It ends when one of them has been silent for 10 seconds.
+    ConflictingPublishers,
+}
+
+impl Reason {
+    pub(crate) fn of(watermark: &Watermark) -> Option<Reason> {
+        watermark.conflict.then_some(Reason::ConflictingPublishers)
     }
 }
 

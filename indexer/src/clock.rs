@@ -40,6 +40,13 @@ impl Clock {
         }
     }
 
+    /// Sets a manual clock's wall, as when somebody sets a machine's. The steady clock goes on as it was.
+    pub fn set_wall(&self, ms: u64) {
+        if let Source::Manual { wall_ms, .. } = &self.0 {
+            wall_ms.store(ms, Ordering::Relaxed);
+        }
+    }
+
     /// Milliseconds since this clock was made. Never goes back.
     #[must_use]
     pub fn steady_ms(&self) -> u64 {

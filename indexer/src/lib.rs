@@ -53,7 +53,7 @@ mod stream;
 pub mod telemetry;
 mod unreached;
 
-pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens};
+pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens, Reason};
 pub use clock::Clock;
 pub use feedback::{Drift, FeedbackState, Observation};
 pub use freshness::{Freshness, FreshnessLimits, Unusable};

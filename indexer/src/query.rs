@@ -7,7 +7,7 @@ use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, 
 
 use crate::{
     Answer, Freshness, Scope, ScopeQuery,
-    answer::{AnswerScope, Prompt, RankAnswer},
+    answer::{AnswerScope, Prompt, RankAnswer, Reason},
     unreached::Watch,
 };
 
@@ -157,6 +157,7 @@ impl Query {
             dp_rank,
             reach_tokens: reach.map(Into::into),
             knowledge: state.watermark.knowledge.into(),
+            reason: Reason::of(&state.watermark),
             freshness,
         }
     }

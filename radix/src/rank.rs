@@ -55,6 +55,8 @@ pub struct Watermark {
     pub life: Life,
     /// How to read the rank's numbers.
     pub knowledge: Knowledge,
+    /// Two live publishers claim the rank, which is why nothing is known.
+    pub conflict: bool,
     /// The last event taken in order: an event id (Dynamo) or a batch sequence (ZMQ).
     pub last_event_id: Option<u64>,
     /// When that event was applied, in milliseconds of the writer's own steady clock.

@@ -111,6 +111,7 @@ impl Fleet {
         let early = early.flat_map(|(_, frame)| &frame.events).filter(|event| event.worker == worker);
         Expected {
             knowledge: Some(state),
+            conflict: known.conflict,
             generation: known.generation,
             last: known.last,
             missing: known.missing,

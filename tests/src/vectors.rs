@@ -167,6 +167,9 @@ pub struct Expected {
     pub worker: u64,
     /// The state; null where the rank is not known at all.
     pub knowledge: Option<State>,
+    /// Two live publishers claim the rank.
+    #[serde(default)]
+    pub conflict: bool,
     /// The life.
     #[serde(default)]
     pub generation: u64,

@@ -306,6 +306,7 @@ impl RankStream {
             }
             Claim::Conflicting => {
                 self.lose(update);
+                self.conflict();
                 self.mark(update, times);
                 applied.conflicting += 1;
                 false

@@ -136,6 +136,11 @@ impl RankStream {
         self.watermark.knowledge = Knowledge::Unknown;
     }
 
+    /// Two live publishers claim the rank. It lasts until a new life begins.
+    pub(super) fn conflict(&mut self) {
+        self.watermark.conflict = true;
+    }
+
     /// Something is lost and nothing can bring it back: what is held is not known any more, so that it is forgotten,
     /// and what comes from here on is a lower bound; or it is kept, if the stream wants that.
     pub(super) fn hole(&mut self, update: &mut Update<'_>, missing: u64, applied: &mut Applied) {

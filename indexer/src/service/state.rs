@@ -7,7 +7,7 @@ use kvtide_radix::{Life, Watermark};
 use serde::{Deserialize, Serialize};
 
 use super::{Service, body::Json};
-use crate::{FeedbackState, Freshness, KnowledgeState, Scope};
+use crate::{FeedbackState, Freshness, KnowledgeState, Reason, Scope};
 
 /// A rank that is known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct Worker {
     pub presence: Presence,
     /// How to read its numbers.
     pub knowledge: KnowledgeState,
+    /// Why nothing is known, where something came; left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
     /// Blocks that it holds in each tier by itself, not cumulative.
     pub held_blocks: HeldBlocks,
     /// Blocks that wait for a parent or a name.
@@ -105,6 +108,7 @@ pub(super) async fn workers(State(service): State<Service>) -> Json<WorkerList> 
                 dp_rank: rank.rank.dp_rank,
                 presence: Presence::of(&rank.watermark, now_ms, silent_after),
                 knowledge: rank.watermark.knowledge.into(),
+                reason: Reason::of(&rank.watermark),
                 held_blocks: HeldBlocks { gpu, host, disk, external },
                 parked_blocks: rank.parked_blocks,
                 freshness: Freshness::of(&rank.watermark, state.pending(rank.rank), now_ms),

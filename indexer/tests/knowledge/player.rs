@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kvtide::{
     BoundStream, Clock, EngineStream, Format, GapPolicy, Indexer, KnowledgeState, Limits, Message,
-    PromptContent, Query, RankAnswer, ReplayRequest, Scope, Stream,
+    PromptContent, Query, RankAnswer, Reason, ReplayRequest, Scope, Stream,
 };
 use kvtide_tests::vectors::{
     BLOCK_SIZE, BatchSpec, Expected, FrameSpec, Kind, State, Step, StreamSpec, prompt, rank,
@@ -93,7 +93,9 @@ impl Player {
         let answer = self.indexer.overlap(&Query { prompt, ..Query::default() }).unwrap();
         let nothing = Expected { worker, ..Expected::default() };
         let found = answer.ranks.into_iter().find(|answer| answer.worker_id == worker);
-        let Some(RankAnswer { reach_tokens, knowledge, freshness, .. }) = found else { return nothing };
+        let Some(RankAnswer { reach_tokens, knowledge, reason, freshness, .. }) = found else {
+            return nothing;
+        };
         let fresh = freshness.unwrap();
         Expected {
             worker,
@@ -104,6 +106,7 @@ impl Player {
                 KnowledgeState::Recovering => State::Recovering,
                 KnowledgeState::Gap => State::Gap,
             }),
+            conflict: reason == Some(Reason::ConflictingPublishers),
             generation: fresh.generation,
             last: fresh.last_event_id,
             missing: fresh.missing_events,
