@@ -50,6 +50,7 @@ pub struct DumpedRun {
     /// The seed of the chain, if it starts here and its seed is known.
     pub seed: Option<Seed>,
     /// The blocks, each with its own name; 0 for one that has none.
+    #[serde(with = "block_bytes")]
     pub blocks: Vec<Block>,
     /// Who holds which of them.
     pub held: Vec<DumpedSpan>,
@@ -140,5 +141,49 @@ impl Dump {
 
     fn has(&self, place: DumpedPlace) -> bool {
         self.runs.get(place.run as usize).is_some_and(|run| (place.block as usize) < run.blocks.len())
+    }
+}
+
+/// Blocks as bytes, name and content little-endian: twice as fast as number by number.
+mod block_bytes {
+    use std::fmt;
+
+    use serde::{
+        Deserializer, Serializer,
+        de::{self, Visitor},
+    };
+
+    use crate::{Block, BlockHash, SequenceHash};
+
+    const WORD: usize = size_of::<u64>();
+
+    pub(super) fn serialize<S: Serializer>(blocks: &[Block], serializer: S) -> Result<S::Ok, S::Error> {
+        let words = blocks.iter().flat_map(|block| [block.name.0, block.content.0]);
+        serializer.serialize_bytes(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Vec<Block>, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<Block>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("blocks, 16 bytes each")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Vec<Block>, E> {
+                let (words, rest) = bytes.as_chunks::<WORD>();
+                let (blocks, odd) = words.as_chunks::<2>();
+                if !rest.is_empty() || !odd.is_empty() {
+                    return Err(E::invalid_length(bytes.len(), &self));
+                }
+                let block = |&[name, content]: &[[u8; WORD]; 2]| Block {
+                    name: SequenceHash(u64::from_le_bytes(name)),
+                    content: BlockHash(u64::from_le_bytes(content)),
+                };
+                Ok(blocks.iter().map(block).collect())
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
     }
 }

@@ -38,6 +38,12 @@ fn empty(limits: Limits) -> Indexer {
     indexer
 }
 
+/// What every rank holds, and what waits for it.
+fn held(indexer: &Indexer) -> Vec<(Rank, [u64; 4], usize)> {
+    let ranks = indexer.scopes().remove(0).ranks;
+    ranks.iter().map(|rank| (rank.rank, rank.held_blocks, rank.parked_blocks)).collect()
+}
+
 fn written(indexer: &Indexer) -> Vec<u8> {
     let mut bytes = Vec::new();
     indexer.write_snapshot(&mut bytes).unwrap();
@@ -60,11 +66,6 @@ fn what_is_written_is_read_whole() {
     assert_eq!(read(&bytes).unwrap(), Summary { scopes: 1, ranks: 21, left_out: 0 });
     let again = empty(Limits::default());
     again.read_snapshot(&bytes[..]).unwrap();
-    let held = |indexer: &Indexer| {
-        let state = indexer.scopes().remove(0);
-        let ranks = state.ranks.iter().map(|rank| (rank.rank, rank.held_blocks, rank.parked_blocks));
-        (state.size.held_blocks, ranks.collect::<Vec<_>>())
-    };
     assert_eq!(held(&again), held(&indexer));
 }
 
@@ -82,23 +83,22 @@ fn a_torn_one_is_refused_wherever_it_is_torn() {
 
 #[test]
 fn one_of_which_a_bit_was_changed_is_refused_or_says_the_same() {
-    let bytes = written(&filled(Limits::default()));
-    let whole = read(&bytes).unwrap();
-    let mut accepted = 0;
+    let indexer = filled(Limits::default());
+    let bytes = written(&indexer);
+    let mut refused = 0;
     for index in 0..bytes.len() {
         for bit in [0, 3, 7] {
             let mut changed = bytes.clone();
             changed[index] ^= 1 << bit;
-            // What only says how much memory reading takes is not part of the checksum.
-            let outcome = read(&changed);
-            assert!(
-                outcome.as_ref().map_or(true, |one| *one == whole),
-                "byte {index}, bit {bit}: {outcome:?}"
-            );
-            accepted += usize::from(outcome.is_ok());
+            let again = empty(Limits::default());
+            // Some bits of the compression mean nothing; what they compress is checksummed.
+            match again.read_snapshot(&changed[..]) {
+                Ok(_) => assert_eq!(held(&again), held(&indexer), "byte {index}, bit {bit}"),
+                Err(_) => refused += 1,
+            }
         }
     }
-    assert!(accepted <= 3, "{accepted} of {}", 3 * bytes.len());
+    assert!(refused > bytes.len() * 3 * 9 / 10, "{refused} of {}", bytes.len() * 3);
 }
 
 #[test]
