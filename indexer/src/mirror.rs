@@ -37,6 +37,8 @@ pub(crate) struct Mirror {
     publishers: HashMap<u64, Publisher>,
     early: Early,
     clock: Clock,
+    /// When something of a source was lost of which nobody knows whose it was.
+    doubted_ms: HashMap<u32, u64>,
     /// When it was last looked for what has waited too long.
     looked_ms: u64,
 }
@@ -147,6 +149,7 @@ impl Mirror {
             publishers: HashMap::new(),
             early: Early::default(),
             clock,
+            doubted_ms: HashMap::new(),
             looked_ms: 0,
         }
     }
@@ -163,6 +166,7 @@ impl Mirror {
     /// Everything that a source had published at that time is applied. Of ranks of which nothing came in order since
     /// `doubted_ms`, when messages may have been lost, that is not known.
     pub(crate) fn verify(&mut self, source: Source, until_ms: u64, doubted_ms: Option<u64>) {
+        let doubted_ms = doubted_ms.max(self.doubted_ms.get(&source.id).copied());
         let Mirror { ranks, early, writer, .. } = self;
         writer.update(|update| {
             for stream in ranks.of_mut(source) {

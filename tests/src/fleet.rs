@@ -23,6 +23,8 @@ pub struct Fleet {
     publishers: BTreeMap<u64, Publisher>,
     asked: Option<Asked>,
     looked_ms: u64,
+    /// When a frame came of which nobody knows whose it was.
+    doubted_ms: Option<u64>,
 }
 
 /// What is known of a rank.
@@ -72,7 +74,16 @@ impl Fleet {
     pub fn new(stream: &StreamSpec) -> Fleet {
         let blocks = Model::new(BLOCK_SIZE, stream.parked_blocks.unwrap_or(65_536));
         let (ranks, publishers) = (BTreeMap::new(), BTreeMap::new());
-        Fleet { stream: stream.clone(), now_ms: 0, blocks, ranks, publishers, asked: None, looked_ms: 0 }
+        Fleet {
+            stream: stream.clone(),
+            now_ms: 0,
+            blocks,
+            ranks,
+            publishers,
+            asked: None,
+            looked_ms: 0,
+            doubted_ms: None,
+        }
     }
 
     /// Plays one step.
@@ -270,6 +281,7 @@ impl Fleet {
     }
 
     fn verify(&mut self, until_ms: u64, doubted_ms: Option<u64>) {
+        let doubted_ms = doubted_ms.max(self.doubted_ms);
         let early: Vec<u64> =
             self.publishers.iter().filter(|(_, one)| !one.early.is_empty()).map(|(&id, _)| id).collect();
         for known in self.ranks.values_mut() {

@@ -8,10 +8,11 @@ mod replay;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::StreamExt;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-use zeromq::{Socket, SocketRecv, SubSocket, ZmqError, ZmqMessage};
+use zeromq::{Socket, SocketEvent, SocketRecv, SubSocket, ZmqError, ZmqMessage};
 
 use super::{FeedError, refusals::Refusals};
 use crate::{Applied, BoundStream, Indexer, Message};
@@ -43,13 +44,19 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) async fn run(&self, stop: CancellationToken) {
-        let mut asking = match &self.replay {
-            Some(endpoint) => Asking::new(Replayer::new(endpoint.clone())),
-            None => Asking::Never,
-        };
-        while stop.run_until_cancelled(self.connect_and_follow(&mut asking)).await.is_some() {
+        loop {
+            // What an engine has not answered on another connection, it is asked again.
+            let mut asking = match &self.replay {
+                Some(endpoint) => Asking::new(Replayer::new(endpoint.clone())),
+                None => Asking::Never,
+            };
+            let following = self.connect_and_follow(&mut asking);
             // The engine is not there, or no longer: it may come back at any time.
-            if stop.run_until_cancelled(tokio::time::sleep(RETRY)).await.is_none() {
+            let retry = async {
+                following.await;
+                tokio::time::sleep(RETRY).await;
+            };
+            if stop.run_until_cancelled(retry).await.is_none() {
                 return;
             }
         }
@@ -58,6 +65,8 @@ impl Engine {
     async fn connect_and_follow(&self, asking: &mut Asking) {
         let (name, endpoint) = (&self.stream.stream().name, &self.endpoint);
         let mut socket = SubSocket::new();
+        // The socket connects again by itself, and says so only here.
+        let mut events = socket.monitor();
         let connected = async {
             socket.connect(endpoint).await?;
             socket.subscribe("").await
@@ -67,13 +76,30 @@ impl Engine {
             return;
         }
         info!(stream = name, endpoint, "following");
-        // What was published before this, the engine has to be asked for.
-        asking.hasten();
         let mut refusals = Refusals::new();
+        // Whether it is still the same process, and what was published meanwhile, the engine has to be asked.
+        let mut doubtful = true;
         loop {
             tokio::select! {
+                biased;
+                Some(event) = events.next() => match event {
+                    SocketEvent::Disconnected(_) => {
+                        warn!(stream = name, endpoint, "connection lost");
+                        doubtful = true;
+                    }
+                    SocketEvent::Connected(..) => self.ask_if(&mut doubtful, asking),
+                    _ => {}
+                },
+                turn = asking.turn() => match turn {
+                    None => asking.start(self),
+                    Some(answer) => {
+                        let complete = self.take(&answer);
+                        asking.end(answer, complete);
+                    }
+                },
                 message = socket.recv() => match message {
                     Ok(message) => {
+                        self.ask_if(&mut doubtful, asking);
                         if self.apply(&message, &mut refusals).recoveries > 0 {
                             asking.hasten();
                         }
@@ -84,14 +110,15 @@ impl Engine {
                         return;
                     }
                 },
-                turn = asking.turn() => match turn {
-                    None => asking.start(self),
-                    Some(answer) => {
-                        let complete = self.take(&answer);
-                        asking.end(answer, complete);
-                    }
-                },
             }
+        }
+    }
+
+    /// Believes nothing that comes on a new connection before the engine has been asked.
+    fn ask_if(&self, doubtful: &mut bool, asking: &mut Asking) {
+        if std::mem::take(doubtful) {
+            self.indexer.doubt(&self.stream);
+            asking.hasten();
         }
     }
 

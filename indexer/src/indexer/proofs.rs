@@ -23,6 +23,14 @@ impl Indexer {
         stream.scope.mirror.lock().is_recovering(stream.source)
     }
 
+    /// The connection to a stream's engine was made anew: it may be another process, and what was published meanwhile is
+    /// lost. What it holds counts as `recovering` until it has answered, and what comes waits. Of an engine that cannot be
+    /// asked, the next batch's number has to show it.
+    pub fn doubt(&self, stream: &BoundStream) {
+        let applied = stream.scope.mirror.lock().doubt(stream.source);
+        telemetry::count_message(stream, &applied);
+    }
+
     /// Applies what an engine has answered, numbers and batches in their order, as one version. What was applied before
     /// is passed over. It proves that everything is applied that had been published when the request was made.
     ///

@@ -83,7 +83,9 @@ impl<'a> Received<'a> {
                 (mirror.apply_batch(stream.source, engine, live), None)
             }
             (Ok(Decoded::Batch { .. }), Format::Dynamo | Format::Direct) => (Applied::default(), None),
-            (Err((error, Lost::Frame { publisher_id })), _) => (mirror.lose_frame(publisher_id), Some(error)),
+            (Err((error, Lost::Frame { publisher_id })), _) => {
+                (mirror.lose_frame(stream.source, publisher_id), Some(error))
+            }
             (Err((error, Lost::Batch { sequence, digest })), _) => {
                 (mirror.lose_batch(stream.source, sequence, digest), Some(error))
             }

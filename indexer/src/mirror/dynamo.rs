@@ -148,11 +148,13 @@ impl Mirror {
 
     /// A frame came that does not decode. If it says whose it was, the ranks of that publisher have a hole at once;
     /// else the publisher's next frame shows it.
-    pub(crate) fn lose_frame(&mut self, publisher_id: Option<u64>) -> Applied {
+    pub(crate) fn lose_frame(&mut self, source: Source, publisher_id: Option<u64>) -> Applied {
         let mut applied = Applied::default();
         let times = self.times(None);
         let Some((id, publisher)) = publisher_id.and_then(|id| Some((id, self.publishers.get_mut(&id)?)))
         else {
+            // It may have been anybody's of this stream: no proof counts before something comes in order.
+            self.doubted_ms.insert(source.id, times.steady_ms);
             return applied;
         };
         publisher.unreadable += 1;

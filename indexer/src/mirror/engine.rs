@@ -89,7 +89,11 @@ impl Mirror {
                 }
                 let before = match sequence.map(|sequence| stream.cursor.take(sequence)) {
                     Some(Step::Gap { missing }) => missing,
-                    Some(Step::First | Step::Next | Step::Repeat) | None => 0,
+                    Some(Step::First | Step::Next) | None => 0,
+                    Some(Step::Repeat) => {
+                        applied.repeated += 1;
+                        continue;
+                    }
                 };
                 stream.last_digest = digest;
                 stream.hole(update, before.saturating_add(1), &mut applied);

@@ -28,9 +28,8 @@ impl Ranks {
     ) -> Result<&mut RankStream, Refusal> {
         // One that is only registered joins again, with the settings of whoever feeds it.
         let registered = self.streams.get(&rank).filter(|stream| stream.source.is_nobody());
-        if let Some(slot) = registered.map(|stream| stream.slot) {
-            update.leave(slot);
-            self.streams.remove(&rank);
+        if registered.is_some() {
+            self.leave(update, rank);
         }
         if !self.streams.contains_key(&rank) {
             self.join(update, rank, source, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;

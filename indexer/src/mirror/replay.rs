@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use kvtide_events::{Batch, Step};
-use kvtide_radix::{Life, Rank, Update};
+use kvtide_radix::{Knowledge, Life, Rank, Update};
 
 use super::{
     Applied, Mirror, Source, Times,
@@ -85,7 +85,7 @@ enum Verdict {
 impl Mirror {
     /// What to ask a stream's engine for, so that everything that it has published until now is applied.
     pub(crate) fn replay_request(&self, source: Source) -> ReplayRequest {
-        let known = self.ranks.of(source).map(|(_, stream)| stream).next();
+        let known = self.ranks.of(source).map(|(_, stream)| stream).max_by_key(|stream| stream.heard_ms());
         let last = known.and_then(|stream| Some((stream.cursor.last()?, stream.last_digest)));
         ReplayRequest {
             from: last.map_or(0, |(sequence, _)| sequence),
@@ -98,6 +98,27 @@ impl Mirror {
     /// Whether a rank of the stream waits for what it has missed.
     pub(crate) fn is_recovering(&self, source: Source) -> bool {
         self.ranks.of(source).any(|(_, stream)| stream.is_recovering())
+    }
+
+    /// Nothing shows any more that the stream's engine is still the same process.
+    pub(crate) fn doubt(&mut self, source: Source) -> Applied {
+        let mut applied = Applied::default();
+        let now_ms = self.clock.steady_ms();
+        let ranks = &mut self.ranks;
+        let goes_on =
+            |stream: &&mut RankStream| stream.source.replays && stream.knowledge() != Knowledge::Unknown;
+        let mut doubted: Vec<_> =
+            ranks.of_mut(source).filter(goes_on).filter(|one| !one.is_recovering()).collect();
+        if !doubted.is_empty() {
+            self.writer.update(|update| {
+                for stream in &mut doubted {
+                    stream.recovery = Some(Recovery { unproven: true, ..Recovery::of_missed(now_ms) });
+                    stream.show(update);
+                    applied.recoveries += 1;
+                }
+            });
+        }
+        applied
     }
 
     /// Applies an engine's answer, as one version.
@@ -129,7 +150,7 @@ impl Mirror {
         let known = self.ranks.of(source).next();
         let named = || batches.iter().find_map(|replayed| Some(stream.rank(replayed.batch.as_ref()?)));
         let configured = || Some(Rank { worker_id: stream.worker_id, dp_rank: stream.dp_rank? });
-        known.map(|(rank, _)| rank).or_else(named).or_else(configured)
+        named().or_else(|| known.map(|(rank, _)| rank)).or_else(configured)
     }
 
     /// Gives up on answers that have not come in time. Returns what that did, by source.
@@ -247,7 +268,12 @@ impl RankStream {
         match verdict {
             Verdict::Ended => return self.recover(update, true, times, applied),
             Verdict::Begins { whole } => self.begin_life(update, whole, applied),
-            Verdict::Unproven if !self.is_recovering() => return,
+            // What came live has closed the gap meanwhile.
+            Verdict::Unproven
+                if !self.is_recovering() && self.cursor.last().is_some_and(|last| first <= last + 1) =>
+            {
+                return;
+            }
             // Where numbers are left out, the first batch behind them shows it.
             Verdict::Unproven if self.cursor.step(first) == Step::Next => self.hole(update, 0, applied),
             Verdict::Unproven | Verdict::Continues => {}

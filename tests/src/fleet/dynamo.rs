@@ -139,6 +139,7 @@ impl Fleet {
 
     pub(super) fn unreadable_frame(&mut self, publisher: Option<u64>) {
         let Some((id, known)) = publisher.and_then(|id| Some((id, self.publishers.get_mut(&id)?))) else {
+            self.doubted_ms = Some(self.now_ms);
             return;
         };
         known.unreadable += 1;

@@ -128,6 +128,9 @@ impl Fleet {
     fn unreadable_batch(&mut self, batch: &BatchSpec) {
         let Some(rank) = self.engine().filter(|&rank| self.ranks[&rank].recovery.is_none()) else { return };
         let known = self.of(rank);
+        if batch.sequence.is_some() && batch.sequence <= known.last {
+            return;
+        }
         let before = match (batch.sequence, known.last) {
             (Some(number), Some(last)) if number > last => number - last - 1,
             (Some(_) | None, Some(_) | None) => 0,
@@ -170,7 +173,7 @@ impl Fleet {
             }
             Some(last) if answer.first() == Some(last) => {}
             Some(last) if first > last.sequence => {
-                if known.recovery.is_none() {
+                if known.recovery.is_none() && first <= known.last.map(|last| last + 1) {
                     return;
                 }
                 // Nothing shows that it is the same process still.

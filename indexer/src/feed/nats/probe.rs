@@ -29,6 +29,8 @@ pub(super) struct Probe {
     doubted_ms: Option<u64>,
     /// Messages taken out of the queue since it was last empty.
     since_empty: usize,
+    /// What is in the queue may stand around a loss, until it was empty once.
+    doubting: bool,
     /// When the probe was sent that has come back, and how many messages may still be in the queue in front of it.
     back: Option<(u64, usize)>,
 }
@@ -56,6 +58,7 @@ impl Probe {
             connects: 0,
             doubted_ms: None,
             since_empty: 0,
+            doubting: false,
             back: None,
         })
     }
@@ -92,7 +95,7 @@ impl Probe {
     fn look(&mut self) -> u64 {
         let connects = self.client.statistics().connects.load(Ordering::Relaxed);
         if self.connects > 0 && connects > self.connects {
-            self.doubted_ms = Some(self.clock.steady_ms());
+            self.doubting = true;
         }
         self.connects = connects;
         connects
@@ -101,13 +104,15 @@ impl Probe {
     /// So many messages were taken out of the queue and are applied, and nothing is left in it or may be. Returns what
     /// that proves.
     pub(super) fn applied(&mut self, messages: usize, empty: bool) -> Option<Proof> {
+        self.look();
         self.since_empty += messages;
-        if self.since_empty >= QUEUE_MESSAGES {
-            // It may have been full, and then the client drops.
+        // It may have been full, and then the client drops.
+        self.doubting |= self.since_empty >= QUEUE_MESSAGES;
+        if self.doubting {
             self.doubted_ms = Some(self.clock.steady_ms());
         }
         if empty {
-            self.since_empty = 0;
+            (self.since_empty, self.doubting) = (0, false);
         }
         let (until_ms, ahead) = self.back?;
         let ahead = ahead.saturating_sub(messages);
@@ -116,7 +121,6 @@ impl Probe {
             return None;
         }
         self.back = None;
-        self.look();
         Some(Proof { until_ms, doubted_ms: self.doubted_ms })
     }
 }
