@@ -46,6 +46,8 @@ struct Known {
     parked: Vec<(u64, u64)>,
     /// Since when it waits for an answer, and what has come meanwhile, and when.
     recovery: Option<(u64, Vec<(u64, BatchSpec)>)>,
+    /// It waits though nothing is known to be missing.
+    unproven: bool,
     /// Publishers that spoke for it, and when: the last one that was in charge stands last.
     publishers: Vec<(u64, u64)>,
     changed_ms: u64,
@@ -98,6 +100,7 @@ impl Fleet {
             Step::Verify { ago, doubted_ago } => {
                 self.verify(self.now_ms - ago, doubted_ago.map(|ago| self.now_ms - ago));
             }
+            Step::Reconnected => self.reconnected(),
             Step::Wait(ms) => {
                 self.now_ms += ms;
                 self.frames_overdue();

@@ -87,6 +87,8 @@ pub enum Step {
         /// When something may have been lost.
         doubted_ago: Option<u64>,
     },
+    /// The connection to the engine was made anew.
+    Reconnected,
     /// So many milliseconds pass.
     Wait(u64),
     /// What must be known now.

@@ -79,6 +79,7 @@ impl Player {
                 let now_ms = self.clock.steady_ms();
                 self.indexer.verify(&self.stream, now_ms - ago, doubted_ago.map(|ago| now_ms - ago));
             }
+            Step::Reconnected => self.indexer.doubt(&self.stream),
             Step::Wait(ms) => {
                 self.clock.advance(*ms);
                 self.indexer.tick();

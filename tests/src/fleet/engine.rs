@@ -47,9 +47,11 @@ impl Fleet {
         let (replays, now_ms) = (self.stream.replays, self.now_ms);
         let known = self.of(rank);
         if let Some((_, waiting)) = &mut known.recovery {
-            match waiting.last() {
-                Some((_, last)) if number <= last.sequence.unwrap() && batch.at <= last.at => {}
-                Some((_, last)) if number <= last.sequence.unwrap() => {
+            let newest_at = known.newest.map_or(0, |(at, _)| at);
+            let taken = known.last.map(|last| (last, newest_at));
+            match waiting.last().map(|(_, last)| (last.sequence.unwrap(), last.at)).or(taken) {
+                Some((last, at)) if number <= last && batch.at <= at => {}
+                Some((last, _)) if number <= last => {
                     known.recovery = None;
                     self.another_process(rank, batch);
                 }
@@ -88,7 +90,17 @@ impl Fleet {
         self.of(rank).last = None;
     }
 
+    /// What comes now may be another process'.
+    pub(super) fn reconnected(&mut self) {
+        let (now_ms, replays) = (self.now_ms, self.stream.replays);
+        let known = self.ranks.values_mut().filter(|known| replays && known.state.is_some());
+        for known in known.filter(|known| known.recovery.is_none()) {
+            (known.recovery, known.unproven) = (Some((now_ms, Vec::new())), true);
+        }
+    }
+
     fn wait(&mut self, rank: Rank, batch: &BatchSpec) {
+        self.of(rank).unproven = false;
         self.of(rank).recovery = Some((self.now_ms, vec![(self.now_ms, batch.clone())]));
     }
 
@@ -184,6 +196,7 @@ impl Fleet {
             Some(_) => {
                 self.forget_process(rank);
                 self.of(rank).recovery = Some((self.now_ms, Vec::new()));
+                self.of(rank).unproven = false;
                 return;
             }
         }
@@ -210,6 +223,9 @@ impl Fleet {
         let overdue = |since: u64| since + PATIENCE_MS <= now_ms;
         let Some(rank) = self.engine() else { return };
         let Some((_, waiting)) = self.of(rank).recovery.take_if(|(since, _)| overdue(*since)) else { return };
+        if std::mem::take(&mut self.of(rank).unproven) {
+            self.hole(rank, 0);
+        }
         if self.of(rank).last.is_none() {
             self.begin(rank, waiting.first().is_some_and(|first| first.1.sequence == Some(0)));
         }
