@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use kvtide_radix::Rank;
+use kvtide_radix::{Life, Rank, RankState};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,8 @@ pub enum Drift {
 
 #[derive(Default)]
 struct Record {
+    /// The life that was observed: of another it says nothing.
+    life: Life,
     state: FeedbackState,
     latest: VecDeque<Option<Drift>>,
 }
@@ -105,34 +107,36 @@ impl Record {
 }
 
 impl Feedback {
-    /// Notes an observation. Returns the state before and after.
-    pub(crate) fn note(&self, rank: Rank, observation: Observation) -> [FeedbackState; 2] {
+    /// Notes an observation of a rank in some life. Returns the state before and after.
+    pub(crate) fn note(&self, rank: Rank, life: Life, observation: Observation) -> [FeedbackState; 2] {
         let mut ranks = self.ranks.lock();
         if ranks.len() >= RANKS && !ranks.contains_key(&rank) {
             ranks.clear();
         }
         let record = ranks.entry(rank).or_default();
+        if record.life != life {
+            *record = Record { life, ..Record::default() };
+        }
         let before = record.state;
         record.note(observation);
         [before, record.state]
     }
 
-    /// Of all ranks of which there are observations.
-    pub(crate) fn states(&self) -> HashMap<Rank, FeedbackState> {
-        self.ranks.lock().iter().map(|(&rank, record)| (rank, record.state)).collect()
-    }
-
-    /// A rank has gone, or begun a new life: what was observed before says nothing of it.
-    pub(crate) fn forget(&self, worker_id: u64, dp_rank: Option<u32>) {
-        let goes = |rank: &Rank| rank.worker_id == worker_id && dp_rank.is_none_or(|dp| rank.dp_rank == dp);
-        self.ranks.lock().retain(|rank, _| !goes(rank));
+    /// Of all ranks that are known and of whose life there are observations.
+    pub(crate) fn states(&self, known: &[RankState]) -> HashMap<Rank, FeedbackState> {
+        let ranks = self.ranks.lock();
+        let state = |known: &RankState| {
+            let record = ranks.get(&known.rank).filter(|record| record.life == known.watermark.life)?;
+            Some((known.rank, record.state))
+        };
+        known.iter().filter_map(state).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Drift, Feedback, Observation};
-    use kvtide_radix::Rank;
+    use kvtide_radix::{Life, Rank};
 
     fn observed(predicted_tokens: u32, cached_tokens: u32) -> Observation {
         Observation { predicted_tokens, cached_tokens, tolerance_tokens: 16 }
@@ -141,7 +145,7 @@ mod tests {
     #[test]
     fn eight_of_the_latest_sixty_four_are_an_alarm() {
         let (feedback, rank) = (Feedback::default(), Rank { worker_id: 7, dp_rank: 0 });
-        let note = |predicted, cached| feedback.note(rank, observed(predicted, cached))[1];
+        let note = |predicted, cached| feedback.note(rank, Life(1), observed(predicted, cached))[1];
         for (predicted, cached) in [(160, 160), (160, 144), (144, 160), (0, 0)] {
             assert_eq!(note(predicted, cached).drifting, None);
         }
@@ -160,7 +164,7 @@ mod tests {
             note(32, 160);
         }
         assert_eq!(note(160, 160).drifting, Some(Drift::Under));
-        feedback.forget(7, None);
-        assert!(feedback.states().is_empty());
+        let anew = feedback.note(rank, Life(2), observed(0, 0))[1];
+        assert_eq!((anew.observations, anew.drifting), (1, None), "another life is another process");
     }
 }

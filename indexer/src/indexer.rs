@@ -412,15 +412,16 @@ impl Indexer {
         let scopes = self.scope_indexes();
         let state = |index: Arc<ScopeIndex>| {
             let view = index.reader.view();
+            let ranks: Vec<_> = view.ranks().collect();
             ScopeState {
                 scope: index.scope.clone(),
                 eagle: index.hashing.eagle,
                 version: view.version(),
                 size: view.size(),
-                ranks: view.ranks().collect(),
+                feedback: index.feedback.states(&ranks),
+                unreached: index.unreached.count(&ranks),
+                ranks,
                 pending: index.pending.counts(),
-                feedback: index.feedback.states(),
-                unreached: index.unreached.count(),
             }
         };
         scopes.into_iter().map(state).collect()
@@ -432,6 +433,6 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 /// The name of the stream by which events of a scope are handed in.
-fn direct_name(scope: &Scope) -> String {
+pub(crate) fn direct_name(scope: &Scope) -> String {
     format!("direct/{}", serde_json::json!(scope))
 }

@@ -9,13 +9,15 @@ use std::{
     fs::File,
     io::{self, BufReader, BufWriter, Read, Write},
     path::Path,
+    sync::Arc,
 };
 
-use kvtide_radix::RestoreError;
+use kvtide_radix::{Rank, RankSettings, RestoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     BindError, Indexer, Scope,
+    indexer::{ScopeIndex, direct_name},
     mirror::{KnownStream, SavedMirror},
     stream::Format,
 };
@@ -120,32 +122,53 @@ impl Indexer {
             Some(got) => return Err(SnapshotError::OtherFormat { got }),
         }
         let saved = read_scopes(from).map_err(|reason| SnapshotError::Damaged { reason })?;
+        for saved in &saved {
+            saved.mirror.check().map_err(|error| SnapshotError::Damaged { reason: error.to_string() })?;
+        }
         let mut summary = Summary { scopes: saved.len(), ..Summary::default() };
-        for saved in saved {
-            let restored = self.restore_scope(&saved)?;
-            summary.ranks += restored;
-            summary.left_out += saved.mirror.ranks() - restored;
+        let mut done = Vec::new();
+        for saved in &saved {
+            match self.restore_scope(saved) {
+                Ok(None) => summary.left_out += saved.mirror.ranks(),
+                Ok(Some((index, restored))) => {
+                    summary.ranks += restored;
+                    summary.left_out += saved.mirror.ranks() - restored;
+                    done.push(index);
+                }
+                Err(error) => {
+                    done.iter().for_each(|index| index.mirror.lock().remove_all());
+                    return Err(error);
+                }
+            }
         }
         Ok(summary)
     }
 
-    fn restore_scope(&self, saved: &SavedScope) -> Result<usize, SnapshotError> {
+    /// Returns the scope's index, and how many ranks go on; none of a scope that nobody here has.
+    fn restore_scope(&self, saved: &SavedScope) -> Result<Option<(Arc<ScopeIndex>, usize)>, SnapshotError> {
+        let scope = &saved.scope;
         // Streams that are configured are bound by now. That by which events are handed in is bound when it is needed.
-        let direct = if saved.eagle { None } else { Some(self.direct(&saved.scope)?) };
-        let known = |name: &str| {
-            let stream =
-                self.stream(name).or_else(|| direct.clone().filter(|direct| direct.stream().name == name));
-            let stream = stream.filter(|stream| stream.scope.scope == saved.scope)?;
+        if saved.mirror.has_stream(&direct_name(scope)) && (self.scope_index(scope).is_some() || !saved.eagle)
+        {
+            self.direct(scope)?;
+        }
+        let index = self.scope_index(scope).filter(|index| index.hashing.eagle == saved.eagle);
+        let Some(index) = index else { return Ok(None) };
+        let known = |name: &str, rank: Rank| {
+            let stream = self.stream(name).filter(|stream| stream.scope.scope == *scope)?;
             let settings = match &stream.stream().format {
-                // Nothing could show that it is still the same process.
-                Format::Engine(engine) if !engine.replays => return None,
-                Format::Engine(engine) => engine.rank_settings(),
-                Format::Dynamo | Format::Direct => kvtide_radix::RankSettings::default(),
+                Format::Engine(engine) => {
+                    let dp_rank = engine.dp_rank.is_none_or(|dp_rank| dp_rank == rank.dp_rank);
+                    // Of an engine that cannot be asked, nothing could show that it is still the same process.
+                    let goes_on = engine.worker_id == rank.worker_id && dp_rank && engine.replays;
+                    goes_on.then(|| engine.rank_settings())?
+                }
+                Format::Dynamo | Format::Direct => RankSettings::default(),
             };
             Some(KnownStream { source: stream.source, settings })
         };
-        let Some(index) = self.scope_index(&saved.scope) else { return Ok(0) };
-        Ok(index.mirror.lock().restore(&saved.mirror, known)?)
+        let restored = index.mirror.lock().restore(&saved.mirror, known)?;
+        Ok(Some((index, restored)))
     }
 }
 

@@ -35,10 +35,15 @@ impl Unreached {
         Watch { queries: self.queries.read(), slots: &self.slots }
     }
 
-    /// How many ranks no query reaches.
-    pub(crate) fn count(&self) -> usize {
-        let many = |counter: &&AtomicU32| counter.load(Ordering::Relaxed) >= QUERIES;
-        self.queries.read().iter().filter(many).count()
+    /// How many of these ranks no query reaches.
+    pub(crate) fn count(&self, ranks: &[RankState]) -> usize {
+        let queries = self.queries.read();
+        let many = |state: &&RankState| {
+            let counter = queries.get(state.slot.index());
+            state.held_blocks[0] >= BLOCKS
+                && counter.is_some_and(|one| one.load(Ordering::Relaxed) >= QUERIES)
+        };
+        ranks.iter().filter(many).count()
     }
 }
 

@@ -105,6 +105,21 @@ pub struct DumpError {
     pub expected: &'static str,
 }
 
+impl DumpedStore {
+    fn is_whole(&self) -> bool {
+        let ascending = self.cancelled.is_sorted_by(|one, next| one < next);
+        let within = self.cancelled.last().is_none_or(|&last| (last as usize) < self.blocks.len());
+        let tokens = match &self.blocks {
+            Blocks::Tokens(blocks) => {
+                let tokens = blocks.names.len().checked_mul(blocks.tokens_per_block);
+                blocks.tokens_per_block > 0 && tokens == Some(blocks.tokens.len())
+            }
+            Blocks::Hashed(_) | Blocks::Named(_) => true,
+        };
+        ascending && within && tokens
+    }
+}
+
 impl Dump {
     /// Whether this can be the dump of a tree: whatever is referred to is there.
     ///
@@ -132,6 +147,10 @@ impl Dump {
                 (hold.rank as usize) < ranks && (hold.block as usize) < blocks && hold.copies > 0
             };
             require(run.unusual.iter().all(holds), "holds of ranks that are known, of blocks that it has")?;
+        }
+        let parked = self.ranks.iter().flat_map(|rank| &rank.parked).all(DumpedStore::is_whole);
+        if !parked {
+            return Err(DumpError { run: self.runs.len(), expected: "stores that wait, with what they say" });
         }
         let recent = self.ranks.iter().flat_map(|rank| &rank.recent);
         let bound = recent.map(|&(_, place)| place).all(|place| self.has(place));

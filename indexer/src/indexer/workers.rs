@@ -1,11 +1,9 @@
 //! Workers that come before their first event, that go, and what their engines say.
 
-use std::sync::Arc;
-
-use kvtide_radix::{Rank, RanksFull};
+use kvtide_radix::{Life, Rank, RanksFull};
 use tracing::warn;
 
-use super::{BindError, Indexer, ScopeIndex};
+use super::{BindError, Indexer};
 use crate::{FeedbackState, Observation, QueryError, Scope, ScopeQuery, telemetry};
 
 /// Why a rank cannot be registered.
@@ -40,11 +38,7 @@ impl Indexer {
     /// how many ranks these were. What it publishes later makes it known again, in another generation.
     pub fn remove(&self, worker_id: u64, dp_rank: Option<u32>) -> usize {
         let scopes = self.scope_indexes();
-        let remove = |scope: &Arc<ScopeIndex>| {
-            scope.feedback.forget(worker_id, dp_rank);
-            scope.mirror.lock().remove(worker_id, dp_rank)
-        };
-        scopes.iter().map(remove).sum()
+        scopes.iter().map(|scope| scope.mirror.lock().remove(worker_id, dp_rank)).sum()
     }
 
     /// Notes how many tokens of a request a rank was predicted to have, and how many its engine says that it had. A
@@ -62,7 +56,9 @@ impl Indexer {
         let scope = self.find(scope)?;
         let tolerance_tokens = scope.scope.block_size;
         let observation = Observation { predicted_tokens, cached_tokens, tolerance_tokens };
-        let [before, after] = scope.feedback.note(rank, observation);
+        let known = scope.reader.view().ranks().find(|state| state.rank == rank);
+        let life = known.map_or(Life(0), |state| state.watermark.life);
+        let [before, after] = scope.feedback.note(rank, life, observation);
         telemetry::count_observation(&before, &after);
         if let (None, Some(drift)) = (before.drifting, after.drifting) {
             let Rank { worker_id, dp_rank } = rank;

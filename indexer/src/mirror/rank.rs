@@ -95,9 +95,13 @@ impl RankStream {
         knowledge: Knowledge,
         saved: &Watermark,
         lower_tier_used: bool,
+        now_ms: u64,
     ) {
         let Watermark { life, last_event_id, missing_events, .. } = *saved;
-        self.watermark = Watermark { life, knowledge, last_event_id, missing_events, ..Watermark::default() };
+        // As good as heard: it has as long to speak as any other before it has gone.
+        let heard_at_ms = Some(now_ms);
+        self.watermark =
+            Watermark { life, knowledge, last_event_id, missing_events, heard_at_ms, ..Watermark::default() };
         self.lower_tier_used = lower_tier_used;
     }
 

@@ -124,6 +124,11 @@ impl Mirror {
         self.remove_where(|rank, _| chosen(&rank))
     }
 
+    /// Lets all ranks go.
+    pub(crate) fn remove_all(&mut self) {
+        self.remove_where(|_, _| true);
+    }
+
     /// Lets those ranks go from which nothing has come for so long. Returns how many these were.
     pub(crate) fn remove_silent(&mut self, after_ms: u64) -> usize {
         let now_ms = self.clock.steady_ms();

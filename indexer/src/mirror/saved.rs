@@ -2,7 +2,7 @@
 //! as `recovering` until its stream proves that it goes on.
 
 use kvtide_events::Cursor;
-use kvtide_radix::{Dump, Knowledge, Rank, RankSettings, RestoreError, Watermark, Window};
+use kvtide_radix::{Dump, DumpError, Knowledge, Rank, RankSettings, RestoreError, Watermark, Window};
 use serde::{Deserialize, Serialize};
 
 use super::{Mirror, Source, claims::Claims, dynamo::Publisher, rank::RankStream, replay::Recovery};
@@ -52,6 +52,16 @@ pub(crate) struct KnownStream {
 }
 
 impl SavedMirror {
+    /// Whether ranks of the stream of that name are in it.
+    pub(crate) fn has_stream(&self, name: &str) -> bool {
+        self.streams.iter().any(|stream| stream.name.as_deref() == Some(name))
+    }
+
+    /// Whether this can be what was written.
+    pub(crate) fn check(&self) -> Result<(), DumpError> {
+        self.dump.check()
+    }
+
     /// How many ranks it has.
     pub(crate) fn ranks(&self) -> usize {
         self.dump.ranks.len()
@@ -70,17 +80,19 @@ impl Mirror {
         }
     }
 
-    /// Goes on where another has stopped. Ranks whose stream is not known here are left out. Returns how many go on.
+    /// Goes on where another has stopped. Ranks whose stream `known` does not know are left out. Returns how many go on.
     ///
     /// # Errors
     /// [`RestoreError`]. Nothing has changed then.
     pub(crate) fn restore(
         &mut self,
         saved: &SavedMirror,
-        known: impl Fn(&str) -> Option<KnownStream>,
+        known: impl Fn(&str, Rank) -> Option<KnownStream>,
     ) -> Result<usize, RestoreError> {
         let now_ms = self.clock.steady_ms();
-        let known: Vec<_> = saved.streams.iter().map(|stream| known(stream.name.as_deref()?)).collect();
+        let streams = saved.streams.iter().zip(&saved.dump.ranks);
+        let known: Vec<_> =
+            streams.map(|(stream, dumped)| known(stream.name.as_deref()?, dumped.rank)).collect();
         let settings = |number: usize| match known.get(number) {
             Some(Some(known)) => known.settings.clone(),
             Some(None) | None => RankSettings::default(),
@@ -134,11 +146,13 @@ impl RankStream {
             cursor.take(last);
             self.cursor = cursor;
         }
-        self.claims = publisher.map_or_else(Claims::default, |publisher| Claims::of(publisher, now_ms));
+        // Of one that two have claimed, whoever speaks next begins a new life.
+        let in_charge = publisher.filter(|_| knowledge != Knowledge::Unknown);
+        self.claims = in_charge.map_or_else(Claims::default, |publisher| Claims::of(publisher, now_ms));
         self.last_digest = saved.last_digest;
         self.newest_batch.published_at_ms = saved.newest_published_at_ms;
         self.windows.clone_from(&saved.windows);
-        self.restore_watermark(knowledge, watermark, lower_tier_used);
+        self.restore_watermark(knowledge, watermark, lower_tier_used, now_ms);
         if knowledge != Knowledge::Unknown {
             self.recovery = Some(Recovery::of_saved(now_ms));
         }

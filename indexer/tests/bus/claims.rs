@@ -103,3 +103,21 @@ fn a_publisher_that_starts_again_under_its_own_id_is_a_new_life() {
     assert_eq!(world.frame(1, 0, 4), APPLIED);
     world.expect(KnowledgeState::Complete, 2, &[4]);
 }
+
+#[test]
+fn a_conflict_that_was_written_down_ends_with_whoever_speaks_next() {
+    let mut world = World::new();
+    world.frame(1, 0, 1);
+    world.clock.advance(5000);
+    world.frame(2, 0, 2);
+    world.clock.advance(200);
+    assert_eq!(world.frame(1, 1, 3), CONFLICTING);
+    world.expect(KnowledgeState::Unknown, 2, &[]);
+    let mut snapshot = Vec::new();
+    world.indexer.write_snapshot(&mut snapshot).unwrap();
+    let mut again = World { published_at: world.published_at, ..World::new() };
+    again.indexer.read_snapshot(&snapshot[..]).unwrap();
+    again.expect(KnowledgeState::Unknown, 2, &[]);
+    assert_eq!(again.frame(2, 1, 4), APPLIED);
+    again.expect(KnowledgeState::Partial, 3, &[4]);
+}

@@ -61,6 +61,11 @@ fn a_removed_worker_leaves_nothing_and_comes_back_in_another_generation() {
     problem(&remove(&served, "/v1/workers/7"), 404, "unknown-worker");
     served.tell(&scope(), 7, Some(1), &[stored(1)]);
     assert_eq!(served.workers()[0]["freshness"]["generation"], 2);
+    // Whether or not it is registered in between.
+    assert_eq!(remove(&served, "/v1/workers/7").status, 200);
+    register(&served, 7, &[0]);
+    served.tell(&scope(), 7, Some(1), &[stored(1)]);
+    assert_eq!(served.workers()[0]["freshness"]["generation"], 3);
 }
 
 #[test]

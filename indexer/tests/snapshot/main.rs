@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
 mod damaged;
+mod elsewhere;
 mod restarts;
