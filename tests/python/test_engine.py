@@ -137,13 +137,18 @@ def test_a_stopped_kvtide_catches_up(follow, engine, ports):
     assert state["freshness"]["missing_events"] == 0
 
 
-def test_a_killed_kvtide_goes_on_from_its_snapshot(follow, engine, ports, tmp_path):
-    snapshot = tmp_path / "kvtide.snapshot"
-    publisher, kvtide = engine(ports), follow(ports, snapshot=snapshot)
+def killed_with_six_blocks(follow, publisher, ports, snapshot):
+    """A kvtide that has written down what the engine has published, and ends at once."""
+    kvtide = follow(ports, snapshot=snapshot)
     publisher.publish(stored(1, 6))
     kvtide.wait_for_event(RANK, 0, knowledge="complete")
     wait_until_saved(snapshot)
     kvtide.stop()
+
+
+def test_a_killed_kvtide_goes_on_from_its_snapshot(follow, engine, ports, tmp_path):
+    publisher, snapshot = engine(ports), tmp_path / "kvtide.snapshot"
+    killed_with_six_blocks(follow, publisher, ports, snapshot)
     publisher.publish(removed(5))
     again = follow(ports, snapshot=snapshot)
     again.wait_for_event(RANK, 1, knowledge="complete")
@@ -151,12 +156,8 @@ def test_a_killed_kvtide_goes_on_from_its_snapshot(follow, engine, ports, tmp_pa
 
 
 def test_an_engine_that_restarted_while_kvtide_was_down_is_a_new_life(follow, engine, ports, tmp_path):
-    snapshot = tmp_path / "kvtide.snapshot"
-    publisher, kvtide = engine(ports), follow(ports, snapshot=snapshot)
-    publisher.publish(stored(1, 6))
-    kvtide.wait_for_event(RANK, 0, knowledge="complete")
-    wait_until_saved(snapshot)
-    kvtide.stop()
+    publisher, snapshot = engine(ports), tmp_path / "kvtide.snapshot"
+    killed_with_six_blocks(follow, publisher, ports, snapshot)
     publisher.stop()
     other = engine(ports)
     other.publish(stored(1, 2))
@@ -167,12 +168,8 @@ def test_an_engine_that_restarted_while_kvtide_was_down_is_a_new_life(follow, en
 
 
 def test_where_the_engine_is_gone_nothing_is_credited_for_long(follow, engine, ports, tmp_path):
-    snapshot = tmp_path / "kvtide.snapshot"
-    publisher, kvtide = engine(ports), follow(ports, snapshot=snapshot)
-    publisher.publish(stored(1, 6))
-    kvtide.wait_for_event(RANK, 0, knowledge="complete")
-    wait_until_saved(snapshot)
-    kvtide.stop()
+    publisher, snapshot = engine(ports), tmp_path / "kvtide.snapshot"
+    killed_with_six_blocks(follow, publisher, ports, snapshot)
     publisher.stop()
     again = follow(ports, snapshot=snapshot)
     assert again.workers()[RANK]["knowledge"] == "recovering"

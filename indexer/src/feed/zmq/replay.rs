@@ -9,7 +9,7 @@ use zeromq::{DealerSocket, Socket, SocketRecv, SocketSend, ZmqError, ZmqMessage}
 /// How long an engine may take to connect, and from one batch to the next.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of one answer. Engines keep 10,000 batches.
-const ANSWER_BYTES: usize = 1 << 30;
+const ANSWER_BYTES: usize = 256 << 20;
 /// The number behind the last batch.
 const END: [u8; 8] = [0xff; 8];
 
