@@ -212,7 +212,7 @@ fn show<T: DeserializeOwned>(
 
 /// What stands above the columns of a rank: 20 wide, four of 9, 10, and freshness.
 const RANK_COLUMNS: &str = "         worker/rank       gpu      host      disk  external  \
-                            knowledge  event age  lag ms pending missing";
+                            knowledge  event age  verified  lag ms pending missing";
 
 fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     let scope = &answer.scope;
@@ -260,9 +260,10 @@ fn print_workers(list: &WorkerList, out: &mut dyn Write) -> std::io::Result<()> 
 fn freshness_columns(freshness: Option<&Freshness>) -> String {
     let Some(fresh) = freshness else { return String::new() };
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
-    let age = or_dash(fresh.last_event_age_ms.map(|age| format!("{age} ms")));
+    let ms = |age: Option<u64>| or_dash(age.map(|age| format!("{age} ms")));
+    let (age, verified) = (ms(fresh.last_event_age_ms), ms(fresh.verified_age_ms));
     let lag = or_dash(fresh.lag_ms.map(|lag| lag.to_string()));
-    format!("{age:>9} {lag:>7} {:>7} {:>7}", fresh.pending_events, fresh.missing_events)
+    format!("{age:>9} {verified:>9} {lag:>7} {:>7} {:>7}", fresh.pending_events, fresh.missing_events)
 }
 
 fn knowledge_word(knowledge: KnowledgeState) -> &'static str {
