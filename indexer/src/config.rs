@@ -71,6 +71,8 @@ impl Default for SnapshotConfig {
 pub struct WorkersConfig {
     /// Seconds after which a worker from which nothing comes is silent.
     pub silent_after_s: Option<u64>,
+    /// Seconds after which, of two publishers that claim one rank, a silent one has given up.
+    pub conflict_silence_s: Option<u64>,
     /// Seconds after which such a worker has gone, and its ranks are removed. Without it, never.
     pub gone_after_s: Option<u64>,
 }
@@ -81,6 +83,7 @@ impl WorkersConfig {
     pub fn limit(&self, limits: Limits) -> Limits {
         Limits {
             silent_after: self.silent_after_s.map_or(limits.silent_after, Duration::from_secs),
+            conflict_silence: self.conflict_silence_s.map_or(limits.conflict_silence, Duration::from_secs),
             gone_after: self.gone_after_s.map(Duration::from_secs).or(limits.gone_after),
             ..limits
         }

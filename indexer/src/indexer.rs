@@ -205,7 +205,11 @@ impl Indexer {
             };
         }
         let scope = self.scope(&stream)?;
-        let source = Source::new(self.next_source.fetch_add(1, Ordering::Relaxed), &stream);
+        let source = Source::new(
+            self.next_source.fetch_add(1, Ordering::Relaxed),
+            &stream,
+            milliseconds(self.limits.conflict_silence),
+        );
         let bound = Arc::new(BoundStream { source, scope, stream });
         telemetry::introduce(&bound);
         streams.insert(bound.stream.name.clone(), Arc::clone(&bound));

@@ -11,6 +11,8 @@ pub struct Limits {
     pub query_tokens: u64,
     /// A worker from which nothing has come for so long is silent.
     pub silent_after: Duration,
+    /// Of two publishers that claim one rank, one has given up when it has been silent for so long.
+    pub conflict_silence: Duration,
     /// A worker from which nothing has come for so long has gone: its ranks are removed. None: never.
     pub gone_after: Option<Duration>,
     /// Limits of each scope's index.
@@ -23,6 +25,7 @@ impl Default for Limits {
             scopes: 1024,
             query_tokens: 4 << 20,
             silent_after: Duration::from_secs(60),
+            conflict_silence: Duration::from_secs(10),
             gone_after: None,
             index: kvtide_radix::Limits::default(),
         }

@@ -5,8 +5,6 @@
 
 /// A retired publisher's frames may still be on their way for so long.
 const LATE_MS: u64 = 200;
-/// Of two publishers that claim one rank, one has given up when it has been silent for so long.
-const SILENT_MS: u64 = 10_000;
 /// Retired publishers that are remembered for a rank.
 const RETIRED: usize = 4;
 
@@ -52,7 +50,8 @@ impl Claims {
     }
 
     /// Settles what a publisher that speaks now is to the rank.
-    pub(super) fn claim(&mut self, publisher: u64, now_ms: u64) -> Claim {
+    /// Of two that claim it, one has given up when it has been silent for `silence_ms`.
+    pub(super) fn claim(&mut self, publisher: u64, now_ms: u64, silence_ms: u64) -> Claim {
         if self.is_current(publisher) && !self.conflict {
             self.heard_at_ms = now_ms;
             return Claim::Current;
@@ -75,7 +74,7 @@ impl Claims {
         // Whoever speaks when all others have been silent for long has the rank.
         let current = self.current.map(|id| (id, self.heard_at_ms));
         let mut others = self.retired.iter().copied().chain(current).filter(|&(id, _)| id != publisher);
-        self.conflict = others.any(|(_, heard)| now_ms < heard + SILENT_MS);
+        self.conflict = others.any(|(_, heard)| now_ms < heard.saturating_add(silence_ms));
         if self.conflict {
             return Claim::Conflicting;
         }
@@ -108,7 +107,11 @@ mod tests {
     fn play(case: &str, rows: &[(u64, u64, Claim)]) {
         let mut claims = Claims::default();
         for &(now_ms, publisher, expected) in rows {
-            assert_eq!(claims.claim(publisher, now_ms), expected, "{case}: {publisher} at {now_ms} ms");
+            assert_eq!(
+                claims.claim(publisher, now_ms, 10_000),
+                expected,
+                "{case}: {publisher} at {now_ms} ms"
+            );
             let has_it = matches!(expected, Current | Successor);
             assert!(!has_it || claims.is_current(publisher), "{case}: {publisher} at {now_ms} ms");
         }

@@ -296,7 +296,7 @@ impl RankStream {
         times: Times,
         applied: &mut Applied,
     ) -> bool {
-        match self.claims.claim(publisher, times.steady_ms) {
+        match self.claims.claim(publisher, times.steady_ms, self.source.conflict_silence_ms) {
             Claim::Current => true,
             Claim::Successor => {
                 self.begin_life(update, starts, applied);

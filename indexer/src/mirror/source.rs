@@ -13,21 +13,24 @@ pub(crate) struct Source {
     pub(crate) gap_policy: GapPolicy,
     /// What is missing can be asked for again.
     pub(crate) replays: bool,
+    /// Of two publishers that claim one rank, one has given up when it has been silent for so long.
+    pub(crate) conflict_silence_ms: u64,
 }
 
 impl Source {
     /// Who feeds a rank that is only registered.
-    pub(crate) const NOBODY: Source = Source { id: u32::MAX, gap_policy: GapPolicy::Forget, replays: false };
+    pub(crate) const NOBODY: Source =
+        Source { id: u32::MAX, gap_policy: GapPolicy::Forget, replays: false, conflict_silence_ms: 0 };
 
     pub(crate) fn is_nobody(self) -> bool {
         self.id == Source::NOBODY.id
     }
 
-    pub(crate) fn new(id: u32, stream: &Stream) -> Source {
+    pub(crate) fn new(id: u32, stream: &Stream, conflict_silence_ms: u64) -> Source {
         let replays = match &stream.format {
             Format::Engine(engine) => engine.replays,
             Format::Dynamo | Format::Direct => false,
         };
-        Source { id, gap_policy: stream.gap_policy, replays }
+        Source { id, gap_policy: stream.gap_policy, replays, conflict_silence_ms }
     }
 }

@@ -1,6 +1,6 @@
 //! Two publishers of one rank: the later one is the rank's next life, unless the former one lives on.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kvtide::{
     BoundStream, Clock, Format, Indexer, KnowledgeState, Limits, Message, PromptContent, Query, RankAnswer,
@@ -19,8 +19,12 @@ struct World {
 
 impl World {
     fn new() -> World {
+        Self::of(Limits::default())
+    }
+
+    fn of(limits: Limits) -> World {
         let clock = Clock::manual(1_700_000_000_000);
-        let indexer = Indexer::new(Limits::default(), clock.clone());
+        let indexer = Indexer::new(limits, clock.clone());
         let stream = indexer.bind(Stream::new("bus", Scope::new("m", 4), Format::Dynamo)).unwrap();
         World { clock, indexer, stream, published_at: 0 }
     }
@@ -120,4 +124,19 @@ fn a_conflict_that_was_written_down_ends_with_whoever_speaks_next() {
     again.expect(KnowledgeState::Unknown, 2, &[]);
     assert_eq!(again.frame(2, 1, 4), APPLIED);
     again.expect(KnowledgeState::Partial, 3, &[4]);
+}
+
+#[test]
+fn how_long_one_must_be_silent_is_configured() {
+    let mut world = World::of(Limits { conflict_silence: Duration::from_secs(2), ..Limits::default() });
+    world.frame(1, 0, 1);
+    world.clock.advance(1000);
+    world.frame(2, 0, 2);
+    world.clock.advance(200);
+    assert_eq!(world.frame(1, 1, 3), CONFLICTING);
+    world.clock.advance(1999);
+    assert_eq!(world.frame(2, 1, 4), CONFLICTING);
+    world.clock.advance(1);
+    assert_eq!(world.frame(2, 2, 5), APPLIED);
+    world.expect(KnowledgeState::Partial, 3, &[5]);
 }
