@@ -210,6 +210,12 @@ pub enum ConfigError {
         /// The setting.
         field: &'static str,
     },
+    /// An engine that could be asked, and nobody to follow it.
+    #[error("stream {name}: zmq_replay is for a stream with zmq, whose engine is asked for what was missed")]
+    ReplayAlone {
+        /// The stream.
+        name: String,
+    },
     /// A subject that is none.
     #[error("stream {name}: the subject is {got:?}, expected words by dots, without spaces")]
     Subject {
@@ -297,6 +303,9 @@ impl StreamConfig {
                 }
                 self.refuse_engine_settings()?;
                 Format::Dynamo
+            }
+            (None, Some(_)) if self.zmq.is_none() && self.zmq_replay.is_some() => {
+                return Err(ConfigError::ReplayAlone { name });
             }
             (None, Some(worker_id)) => Format::Engine(self.engine(worker_id)?),
             (Some(_), Some(_)) => return Err(ConfigError::Source { name, got: "both" }),

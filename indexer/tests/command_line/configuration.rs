@@ -1,5 +1,11 @@
 //! Configuration files that cannot be used: each ends the command, naming the stream, what is there and what should be.
 
+use std::{path::Path, time::Duration};
+
+use kvtide::{
+    Format, GapPolicy, Limits,
+    config::{Config, SnapshotConfig},
+};
 use kvtide_tests::Folder;
 
 use crate::finished::kvtide;
@@ -47,6 +53,10 @@ fn files_of_another_form() {
         (stream("subject = \"s\"\nblock_size = 16\n"), &["line 3", "[[stream]]", "missing field `model`"]),
         (stream("subject = \"s\"\nmodel = \"m\"\n"), &["missing field `block_size`"]),
         (engine("blocksize = 16\n"), &["unknown field `blocksize`, expected one of", "`block_size`"]),
+        (engine("gap_policy = \"drop\"\n"), &["unknown variant `drop`, expected `forget` or `keep`"]),
+        ("[snapshot]\nevery_s = 0\n".into(), &["integer `0`, expected a nonzero u64"]),
+        ("[snapshot]\nfile = \"f\"\n".into(), &["unknown field `file`, expected one of `path`"]),
+        ("[workers]\ngone_after_s = -1\n".into(), &["integer `-1`, expected u64"]),
         (engine("copies = \"some\"\n"), &["unknown variant `some`, expected `counted` or `set`"]),
         (stream("worker_id = -1\nmodel = \"m\"\nblock_size = 16\n"), &["integer `-1`, expected u64"]),
         (engine("dp_rank = \"0\"\n"), &["string \"0\", expected u32"]),
@@ -82,6 +92,12 @@ fn streams_that_contradict_themselves() {
             &["stream one: ", "1 token or more, got 0"],
         ),
         (engine("zmq = \"7\"\n").replace(BUS, ""), &["stream one: ", "tcp://HOST:PORT, got 7"]),
+        (
+            engine("zmq = \"tcp://h:1\"\nzmq_replay = \"8\"\n").replace(BUS, ""),
+            &["stream one: ", "tcp://HOST:PORT, got 8"],
+        ),
+        (engine("zmq_replay = \"tcp://h:1\"\n"), &["stream one: zmq_replay is for a stream with zmq"]),
+        (dynamo("zmq_replay = \"tcp://h:1\"\n"), &["stream one: zmq_replay is for an engine's own stream"]),
     ]);
 }
 
@@ -106,4 +122,31 @@ fn a_file_that_is_not_there_is_named() {
     kvtide(&["serve", "--config", &folder.path("none.toml")]).failed(1, &["none.toml: No such file"]);
     let binary = folder.write("binary.toml", b"\xff\xfe");
     kvtide(&["serve", "--config", &binary]).failed(1, &["binary.toml: ", "UTF-8"]);
+}
+
+#[test]
+fn what_is_configured_of_workers_snapshots_and_gaps_is_what_is_read() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "kvtide.toml",
+        engine("gap_policy = \"keep\"\nzmq = \"tcp://h:1\"\nzmq_replay = \"tcp://h:2\"\n")
+            + "[workers]\nsilent_after_s = 7\nconflict_silence_s = 8\ngone_after_s = 9\n\
+               [snapshot]\npath = \"f\"\nevery_s = 10\npeers = [\"http://p\"]\n",
+    );
+    let config = Config::read(Path::new(&file)).unwrap();
+    let limits = config.workers.limit(Limits::default());
+    assert_eq!(
+        (limits.silent_after, limits.conflict_silence, limits.gone_after),
+        (Duration::from_secs(7), Duration::from_secs(8), Some(Duration::from_secs(9)))
+    );
+    let SnapshotConfig { path, peers, every_s } = &config.snapshot;
+    assert_eq!((path.as_deref(), every_s.get()), (Some(Path::new("f")), 10));
+    assert_eq!(peers, &["http://p"]);
+    let stream = config.streams[0].stream().unwrap();
+    assert_eq!(stream.gap_policy, GapPolicy::Keep);
+    assert!(matches!(stream.format, Format::Engine(engine) if engine.replays));
+
+    let nothing = Config::default();
+    assert_eq!(nothing.workers.limit(Limits::default()), Limits::default());
+    assert_eq!((nothing.snapshot.path, nothing.snapshot.every_s.get()), (None, 60));
 }
