@@ -19,7 +19,7 @@ use axum::{
     routing::{delete, get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -56,13 +56,15 @@ pub struct Service {
     indexer: Arc<Indexer>,
     metrics: PrometheusHandle,
     limits: ServiceLimits,
+    /// One snapshot at a time: each takes as much memory as the index.
+    snapshots: Arc<Semaphore>,
 }
 
 impl Service {
     /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`.
     #[must_use]
     pub fn new(indexer: Arc<Indexer>, metrics: PrometheusHandle, limits: ServiceLimits) -> Service {
-        Service { indexer, metrics, limits }
+        Service { indexer, metrics, limits, snapshots: Arc::new(Semaphore::new(1)) }
     }
 
     fn router(self) -> Router {

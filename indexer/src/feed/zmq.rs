@@ -92,8 +92,8 @@ impl Engine {
                 },
                 turn = asking.turn() => match turn {
                     None => asking.start(self),
-                    Some(answer) => {
-                        let complete = self.take(&answer);
+                    Some(mut answer) => {
+                        let complete = self.take(&mut answer).await;
                         asking.end(answer, complete);
                     }
                 },
@@ -122,23 +122,27 @@ impl Engine {
         }
     }
 
-    /// Applies an answer. Whether nothing is missing now.
-    fn take(&self, answer: &Answer) -> bool {
+    /// Applies an answer, beside what else runs here: it may be all that an engine has kept. Whether nothing is missing now.
+    async fn take(&self, answer: &mut Answer) -> bool {
         let (name, from) = (&self.stream.stream().name, answer.request.from);
-        let batches = match &answer.batches {
-            Ok(batches) => batches,
+        let batches = match &mut answer.batches {
+            Ok(batches) => std::mem::take(batches),
             Err(error) => {
                 warn!(stream = name, from, %error, "no replay");
                 return false;
             }
         };
-        let taken = batches.iter().map(|(sequence, payload)| (*sequence, payload));
-        match self.indexer.apply_replay(&self.stream, answer.request, taken) {
-            Ok(applied) if applied.recovered > 0 => {
-                info!(stream = name, from, batches = batches.len(), "recovered");
+        let (answered, request) = (batches.len(), answer.request);
+        let (indexer, stream) = (Arc::clone(&self.indexer), Arc::clone(&self.stream));
+        let applied =
+            tokio::task::spawn_blocking(move || indexer.apply_replay(&stream, request, batches)).await;
+        match applied {
+            Ok(Ok(applied)) if applied.recovered > 0 => {
+                info!(stream = name, from, batches = answered, "recovered");
             }
-            Ok(_) => debug!(stream = name, from, batches = batches.len(), "replayed"),
-            Err(error) => warn!(stream = name, %error, "replay refused"),
+            Ok(Ok(_)) => debug!(stream = name, from, batches = answered, "replayed"),
+            Ok(Err(error)) => warn!(stream = name, %error, "replay refused"),
+            Err(failed) => warn!(stream = name, %failed, "replay not applied"),
         }
         // Something may have been published between the answer and what had waited for it, or it is another process.
         !self.indexer.is_recovering(&self.stream)
