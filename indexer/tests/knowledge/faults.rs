@@ -309,6 +309,8 @@ impl World {
             self.publish();
             self.on_the_way.pop_front();
         }
+        // Nothing of a process that has gone comes on a new connection.
+        self.forget_late();
         self.clock = Clock::manual(self.clock.wall_ms());
         (self.indexer, self.stream) = start(self.kind, self.replays, &self.clock);
         self.indexer.read_snapshot(snapshot.as_slice()).unwrap();
