@@ -48,6 +48,8 @@ struct Known {
     recovery: Option<(u64, Vec<(u64, BatchSpec)>)>,
     /// It waits though nothing is known to be missing.
     unproven: bool,
+    /// How often the connection was made anew.
+    connections: u64,
     /// Publishers that spoke for it, and when: the last one that was in charge stands last.
     publishers: Vec<(u64, u64)>,
     changed_ms: u64,
@@ -60,6 +62,7 @@ struct Known {
 struct Asked {
     generation: u64,
     last_batch: Option<BatchSpec>,
+    connections: u64,
     at_ms: u64,
 }
 
@@ -163,6 +166,7 @@ impl Fleet {
             publishers: std::mem::take(&mut known.publishers),
             parked: std::mem::take(&mut known.parked),
             changed_ms: known.changed_ms,
+            connections: known.connections,
             ..Known::default()
         };
     }

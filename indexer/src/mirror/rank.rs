@@ -20,6 +20,8 @@ pub(crate) struct RankStream {
     pub(super) newest_batch: NewestBatch,
     /// What tells the batch that was taken last from another of its number.
     pub(super) last_digest: u64,
+    /// How often the connection to its engine was made anew.
+    pub(super) doubts: u64,
     /// Windows that are configured, and those that the rank's events have stated.
     pub(super) configured_windows: Vec<Window>,
     pub(super) windows: Vec<Window>,
@@ -51,6 +53,7 @@ impl RankStream {
             claims: Claims::default(),
             newest_batch: NewestBatch::default(),
             last_digest: 0,
+            doubts: 0,
             configured_windows,
             windows: Vec::new(),
             parked_marks: Marks::default(),

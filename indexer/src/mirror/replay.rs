@@ -29,6 +29,8 @@ pub struct ReplayRequest {
     /// The batch that was taken last, and its digest.
     last: Option<(u64, u64)>,
     life: Life,
+    /// How often the connection had been made anew: an answer to an earlier question may be another process'.
+    doubts: u64,
     asked_at_ms: u64,
 }
 
@@ -91,6 +93,7 @@ impl Mirror {
             from: last.map_or(0, |(sequence, _)| sequence),
             last,
             life: known.map_or(Life(0), RankStream::life),
+            doubts: known.map_or(0, |stream| stream.doubts),
             asked_at_ms: self.clock.steady_ms(),
         }
     }
@@ -105,10 +108,13 @@ impl Mirror {
         let mut applied = Applied::default();
         let now_ms = self.clock.steady_ms();
         let ranks = &mut self.ranks;
-        let goes_on =
-            |stream: &&mut RankStream| stream.source.replays && stream.knowledge() != Knowledge::Unknown;
-        let mut doubted: Vec<_> =
-            ranks.of_mut(source).filter(goes_on).filter(|one| !one.is_recovering()).collect();
+        let mut doubted = Vec::new();
+        for stream in ranks.of_mut(source).filter(|stream| stream.source.replays) {
+            stream.doubts += 1;
+            if stream.knowledge() != Knowledge::Unknown && !stream.is_recovering() {
+                doubted.push(stream);
+            }
+        }
         if !doubted.is_empty() {
             self.writer.update(|update| {
                 for stream in &mut doubted {
@@ -258,8 +264,9 @@ impl RankStream {
         times: Times,
         applied: &mut Applied,
     ) {
-        // It may be about a life that has ended since, or one that has begun.
-        if request.life != self.life() || request.last.is_none() != self.cursor.last().is_none() {
+        // It may be about a life that has ended since, or one that has begun, or from a connection that has.
+        let same_life = request.life == self.life() && request.last.is_none() == self.cursor.last().is_none();
+        if !same_life || request.doubts != self.doubts {
             return;
         }
         self.hear(times);

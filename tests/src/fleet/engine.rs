@@ -93,9 +93,11 @@ impl Fleet {
     /// What comes now may be another process'.
     pub(super) fn reconnected(&mut self) {
         let (now_ms, replays) = (self.now_ms, self.stream.replays);
-        let known = self.ranks.values_mut().filter(|known| replays && known.state.is_some());
-        for known in known.filter(|known| known.recovery.is_none()) {
-            (known.recovery, known.unproven) = (Some((now_ms, Vec::new())), true);
+        for known in self.ranks.values_mut().filter(|_| replays) {
+            known.connections += 1;
+            if known.state.is_some() && known.recovery.is_none() {
+                (known.recovery, known.unproven) = (Some((now_ms, Vec::new())), true);
+            }
         }
     }
 
@@ -157,6 +159,7 @@ impl Fleet {
         self.asked = Some(Asked {
             generation: known.map_or(0, |known| known.generation),
             last_batch: known.filter(|known| known.last.is_some()).and_then(|known| known.last_batch.clone()),
+            connections: known.map_or(0, |known| known.connections),
             at_ms: self.now_ms,
         });
     }
@@ -171,6 +174,9 @@ impl Fleet {
         let Some(rank) = self.engine().or(named).or(configured) else { return };
         self.meet(rank);
         let known = self.of(rank);
+        if asked.connections != known.connections {
+            return;
+        }
         if asked.generation != known.generation || asked.last_batch.is_none() != known.last.is_none() {
             return;
         }
