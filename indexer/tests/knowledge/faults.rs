@@ -263,6 +263,10 @@ impl World {
                 _ => {}
             }
         }
+        // Another process is another connection.
+        if sent.life > self.publishers[sent.publisher].arrived {
+            self.indexer.doubt(&self.stream);
+        }
         let message = match self.kind {
             Kind::Engine => Message::Batch { sequence: Some(sent.sequence), payload: &sent.payload },
             Kind::Dynamo | Kind::Direct => Message::Frame(&sent.payload),
