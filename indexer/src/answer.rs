@@ -87,7 +87,7 @@ impl From<Reach> for ReachTokens {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Two live publishers claim the rank. It ends when one of them has been silent for 10 seconds.
+    /// Two live publishers claim the rank. It ends when one of them has been silent for long enough.
     ConflictingPublishers,
 }
 

@@ -111,7 +111,8 @@ pub struct StreamConfig {
     /// The address of its replay socket, as tcp://HOST:PORT.
     pub zmq_replay: Option<String>,
     /// What becomes of a rank of which something is lost for good: `forget` (its blocks) or `keep`.
-    pub gap_policy: Option<GapPolicyConfig>,
+    #[serde(default)]
+    pub gap_policy: GapPolicy,
     /// The worker of an engine's own publisher, whose batches do not name it.
     pub worker_id: Option<u64>,
     /// The data-parallel rank, if the batches' own is not to count.
@@ -151,16 +152,6 @@ pub enum CopiesConfig {
     Counted,
     /// Nothing.
     Set,
-}
-
-/// What becomes of a rank of which something is lost for good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GapPolicyConfig {
-    /// Its blocks are forgotten.
-    Forget,
-    /// Its blocks stay.
-    Keep,
 }
 
 /// Why a configuration cannot be used.
@@ -319,11 +310,7 @@ impl StreamConfig {
             layout: self.layout.clone(),
             block_size: self.block_size,
         };
-        let gap_policy = match self.gap_policy {
-            Some(GapPolicyConfig::Keep) => GapPolicy::Keep,
-            Some(GapPolicyConfig::Forget) | None => GapPolicy::Forget,
-        };
-        Ok(Stream { name, scope, eagle: self.eagle, format, gap_policy })
+        Ok(Stream { name, scope, eagle: self.eagle, format, gap_policy: self.gap_policy })
     }
 
     fn refuse_engine_settings(&self) -> Result<(), ConfigError> {

@@ -95,8 +95,8 @@ impl Indexer {
         let scopes = self.scope_indexes();
         let mut summary = Summary { scopes: scopes.len(), ..Summary::default() };
         write_value(&mut encoder, &scopes.len())?;
+        let names = self.stream_names();
         for index in scopes {
-            let names = self.stream_names();
             let mirror = index.mirror.lock().save(|source| names.get(&source).cloned());
             summary.ranks += mirror.ranks();
             let saved = SavedScope { scope: index.scope.clone(), eagle: index.hashing.eagle, mirror };

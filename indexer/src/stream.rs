@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use kvtide_events::{Batch, Engine};
 use kvtide_radix::{Copies, Rank, RankSettings, Window};
+use serde::Deserialize;
 
 use crate::Scope;
 
@@ -31,7 +32,8 @@ impl Stream {
 }
 
 /// What becomes of a rank of which something is lost for good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum GapPolicy {
     /// Its blocks are forgotten: what is credited from then on is held, and more may be.
     #[default]

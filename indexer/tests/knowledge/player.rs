@@ -71,8 +71,7 @@ impl Player {
                 self.indexer.apply(&self.stream, Message::Frame(&frame)).unwrap_err();
             }
             Step::Events { worker, first_id, events } => {
-                let events: Vec<_> =
-                    events.iter().filter_map(|event| Announced::from(event).meaning(self.kind)).collect();
+                let events: Vec<_> = events.iter().filter_map(|event| event.event(self.kind)).collect();
                 self.indexer.apply_events(&self.stream, rank(*worker), *first_id, &events).unwrap();
             }
             Step::Verify { ago, doubted_ago } => {

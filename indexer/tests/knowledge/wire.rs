@@ -1,9 +1,7 @@
 //! What publishers announce, in kvtide's vocabulary and as it goes over the wire.
 
-use kvtide_radix::{
-    Block, BlockHash, Blocks, Event, Group, Layer, Removed, Seed, SequenceHash, Stored, Tier,
-};
-use kvtide_tests::vectors::{BLOCK_SIZE, EventSpec, Kind};
+use kvtide_radix::{Block, BlockHash, Blocks, Event, Group, Layer, Removed, SequenceHash, Stored, Tier};
+use kvtide_tests::vectors::{self, BLOCK_SIZE, EventSpec, Kind};
 use serde_json::{Value, json};
 
 /// Something that a rank announces. A block is its name, and the token that fills it.
@@ -17,7 +15,7 @@ pub(crate) enum Announced {
 
 /// The content of a block that one token fills.
 pub(crate) fn content(token: u32) -> BlockHash {
-    BlockHash::of(&[token; BLOCK_SIZE as usize], &[], Seed::of(None, None))
+    vectors::content(token.into())
 }
 
 impl From<&EventSpec> for Announced {
