@@ -47,7 +47,8 @@ pub struct ServerConfig {
 pub struct SnapshotConfig {
     /// The file, which is read at the start, and replaced from time to time and at the end.
     pub path: Option<PathBuf>,
-    /// Other kvtides to take a snapshot from where there is no file, as `http://HOST:PORT`.
+    /// Other kvtides, as `http://HOST:PORT`: to take a snapshot from where there is no file, and to ask for what was missed
+    /// on the bus.
     #[serde(default)]
     pub peers: Vec<String>,
     /// Seconds between one and the next.
@@ -255,7 +256,8 @@ impl Config {
         let mut names = BTreeSet::new();
         let mut streams = Vec::new();
         for config in &self.streams {
-            let stream = config.stream()?;
+            let mut stream = config.stream()?;
+            stream.has_peers = !self.snapshot.peers.is_empty() && stream.format == Format::Dynamo;
             if !names.insert(config.name()) {
                 return Err(ConfigError::SameName { name: stream.name });
             }
@@ -310,7 +312,7 @@ impl StreamConfig {
             layout: self.layout.clone(),
             block_size: self.block_size,
         };
-        Ok(Stream { name, scope, eagle: self.eagle, format, gap_policy: self.gap_policy })
+        Ok(Stream { name, scope, eagle: self.eagle, format, gap_policy: self.gap_policy, has_peers: false })
     }
 
     fn refuse_engine_settings(&self) -> Result<(), ConfigError> {

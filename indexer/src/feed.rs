@@ -1,6 +1,7 @@
 //! Feeds: what brings events to an indexer from elsewhere.
 
 mod nats;
+mod peers;
 mod refusals;
 mod zmq;
 
@@ -10,7 +11,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::{BoundStream, Indexer};
+use crate::{BoundStream, Indexer, snapshot::Peer};
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -18,7 +19,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Between one look at frames that wait and the next.
 const TICK: Duration = Duration::from_millis(50);
 
-/// So many engines are asked at once for what was missed.
+/// So many engines and peers are asked at once for what was missed.
 const ASKING: usize = 16;
 
 /// Subscriptions that feed an indexer until they are stopped.
@@ -116,6 +117,13 @@ impl Feeds {
         let stop = self.stop.clone();
         self.tasks.spawn(async move { engine.run(stop).await });
         Ok(())
+    }
+
+    /// Asks other kvtides for what was missed on the bus, of streams that [have them](crate::Stream::has_peers).
+    pub fn ask_peers(&mut self, peers: Vec<Peer>) {
+        let (indexer, asking, stop) =
+            (Arc::clone(&self.indexer), Arc::clone(&self.asking), self.stop.clone());
+        self.tasks.spawn(peers::run(indexer, peers, asking, stop));
     }
 
     /// Takes no new messages, applies those that are here already, and ends.

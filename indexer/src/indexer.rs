@@ -313,10 +313,15 @@ impl Indexer {
             drop(mirror);
             telemetry::count_gone(gone);
             for (source, applied) in applied {
-                if let Some(stream) = self.streams.read().values().find(|stream| stream.source.id == source) {
-                    telemetry::count_message(stream, &applied);
-                }
+                self.count(source, &applied);
             }
+        }
+    }
+
+    /// Counts what was done to a source's ranks.
+    pub(crate) fn count(&self, source: u32, applied: &Applied) {
+        if let Some(stream) = self.streams.read().values().find(|stream| stream.source.id == source) {
+            telemetry::count_message(stream, applied);
         }
     }
 

@@ -9,6 +9,7 @@ mod dynamo;
 mod early;
 mod engine;
 mod expiry;
+mod handover;
 mod rank;
 mod ranks;
 mod replay;
@@ -29,6 +30,11 @@ pub use replay::ReplayRequest;
 pub(crate) use replay::ReplayedBatch;
 pub(crate) use saved::{KnownStream, SavedMirror};
 pub(crate) use source::Source;
+
+/// So many messages of a rank or publisher wait for what is missing in front of them, and so many bytes of them; one more,
+/// and it is lost.
+const WAITING: usize = 16_384;
+const WAITING_BYTES: usize = 256 << 20;
 
 /// The writer's side of a scope.
 pub(crate) struct Mirror {
@@ -159,6 +165,7 @@ impl Mirror {
     pub(crate) fn tick(&mut self) -> Vec<(u32, Applied)> {
         let mut all = self.apply_due();
         all.extend(self.give_up_overdue());
+        all.extend(self.give_up_wanted());
         all.extend(self.expire_parked());
         all
     }

@@ -1,4 +1,4 @@
-//! The service: the indexer over HTTP. docs/HTTP.md describes every route.
+//! The service: the indexer over HTTP. docs/http.md describes every route.
 
 mod body;
 mod events;

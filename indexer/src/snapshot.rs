@@ -4,6 +4,7 @@
 //! encoded by serde as msgpack. What is read in counts as `recovering` until each rank's stream has shown that it goes on.
 
 mod keeper;
+mod peer;
 
 use std::{
     fs::File,
@@ -23,6 +24,7 @@ use crate::{
 };
 
 pub use keeper::{Keeper, resume};
+pub use peer::Peer;
 
 /// How a snapshot begins.
 pub const MAGIC: [u8; 8] = *b"KVTIDE\0S";
@@ -40,6 +42,14 @@ pub struct Summary {
     pub ranks: usize,
     /// Ranks that were left out, since nobody here feeds them or could show that their stream goes on.
     pub left_out: usize,
+}
+
+/// One of Dynamo's publishers, of which frames are missing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Wanted {
+    /// The publisher.
+    pub publisher_id: u64,
+    scope: Scope,
 }
 
 /// Why there is no snapshot, or it is of no use.
@@ -87,7 +97,19 @@ impl Indexer {
     ///
     /// # Errors
     /// [`SnapshotError::Io`].
-    pub fn write_snapshot(&self, mut to: impl Write) -> Result<Summary, SnapshotError> {
+    pub fn write_snapshot(&self, to: impl Write) -> Result<Summary, SnapshotError> {
+        self.write(to, None)
+    }
+
+    /// Writes down what the ranks of one of Dynamo's publishers hold, for another kvtide that has missed some of its frames.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Io`].
+    pub fn write_publisher(&self, publisher_id: u64, to: impl Write) -> Result<Summary, SnapshotError> {
+        self.write(to, Some(publisher_id))
+    }
+
+    fn write(&self, mut to: impl Write, publisher_id: Option<u64>) -> Result<Summary, SnapshotError> {
         to.write_all(&MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
         let mut encoder = zstd::Encoder::new(to, COMPRESSION)?;
@@ -97,7 +119,7 @@ impl Indexer {
         write_value(&mut encoder, &scopes.len())?;
         let names = self.stream_names();
         for index in scopes {
-            let mirror = index.mirror.lock().save(|source| names.get(&source).cloned());
+            let mirror = index.mirror.lock().save(publisher_id, |source| names.get(&source).cloned());
             summary.ranks += mirror.ranks();
             let saved = SavedScope { scope: index.scope.clone(), eagle: index.hashing.eagle, mirror };
             write_value(&mut encoder, &saved)?;
@@ -111,20 +133,8 @@ impl Indexer {
     ///
     /// # Errors
     /// [`SnapshotError`]. Of a snapshot that does not read whole nothing is taken.
-    pub fn read_snapshot(&self, mut from: impl Read) -> Result<Summary, SnapshotError> {
-        let mut head = Vec::new();
-        from.by_ref().take((MAGIC.len() + size_of::<u32>()) as u64).read_to_end(&mut head)?;
-        let version =
-            head.strip_prefix(&MAGIC).and_then(|version| Some(u32::from_le_bytes(version.try_into().ok()?)));
-        match version {
-            None => return Err(SnapshotError::Foreign { got: head }),
-            Some(VERSION) => {}
-            Some(got) => return Err(SnapshotError::OtherFormat { got }),
-        }
-        let saved = read_scopes(from).map_err(|reason| SnapshotError::Damaged { reason })?;
-        for saved in &saved {
-            saved.mirror.check().map_err(|error| SnapshotError::Damaged { reason: error.to_string() })?;
-        }
+    pub fn read_snapshot(&self, from: impl Read) -> Result<Summary, SnapshotError> {
+        let saved = read(from)?;
         let mut summary = Summary { scopes: saved.len(), ..Summary::default() };
         let mut done = Vec::new();
         for saved in &saved {
@@ -142,6 +152,33 @@ impl Indexer {
             }
         }
         Ok(summary)
+    }
+
+    /// Publishers of which frames are missing here that another kvtide may have seen: ask one for what it has
+    /// [written down](Indexer::write_publisher), and hand the answer to [`Indexer::take_over`].
+    #[must_use]
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let of_scope = |index: Arc<ScopeIndex>| {
+            let wanted = index.mirror.lock().wanted();
+            wanted.into_iter().map(move |publisher_id| Wanted { publisher_id, scope: index.scope.clone() })
+        };
+        self.scope_indexes().into_iter().flat_map(of_scope).collect()
+    }
+
+    /// Goes on with what another kvtide has told of a publisher. Whether it has: nothing is taken where it has not seen what
+    /// is missing here, so that it may be asked again.
+    ///
+    /// # Errors
+    /// [`SnapshotError`]. Nothing is taken then.
+    pub fn take_over(&self, wanted: &Wanted, from: impl Read) -> Result<bool, SnapshotError> {
+        let saved = read(from)?;
+        let Some(index) = self.scope_index(&wanted.scope) else { return Ok(false) };
+        let of_scope = |saved: &&SavedScope| saved.scope == wanted.scope && saved.eagle == index.hashing.eagle;
+        let Some(saved) = saved.iter().find(of_scope) else { return Ok(false) };
+        let taken = index.mirror.lock().take_over(wanted.publisher_id, &saved.mirror);
+        let Some((source, applied)) = taken else { return Ok(false) };
+        self.count(source, &applied);
+        Ok(true)
     }
 
     /// Returns the scope's index, and how many ranks go on; none of a scope that nobody here has.
@@ -174,6 +211,24 @@ impl Indexer {
 
 fn write_value(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     rmp_serde::encode::write(to, value).map_err(io::Error::other)
+}
+
+/// Reads what was written, if it is whole and can be what was written.
+fn read(mut from: impl Read) -> Result<Vec<SavedScope>, SnapshotError> {
+    let mut head = Vec::new();
+    from.by_ref().take((MAGIC.len() + size_of::<u32>()) as u64).read_to_end(&mut head)?;
+    let version =
+        head.strip_prefix(&MAGIC).and_then(|version| Some(u32::from_le_bytes(version.try_into().ok()?)));
+    match version {
+        None => return Err(SnapshotError::Foreign { got: head }),
+        Some(VERSION) => {}
+        Some(got) => return Err(SnapshotError::OtherFormat { got }),
+    }
+    let saved = read_scopes(from).map_err(|reason| SnapshotError::Damaged { reason })?;
+    for saved in &saved {
+        saved.mirror.check().map_err(|error| SnapshotError::Damaged { reason: error.to_string() })?;
+    }
+    Ok(saved)
 }
 
 /// Reads to the end, where the checksum stands, before anything is believed.

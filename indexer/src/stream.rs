@@ -21,13 +21,17 @@ pub struct Stream {
     pub format: Format,
     /// What becomes of a rank of which something is lost for good.
     pub gap_policy: GapPolicy,
+    /// Of Dynamo frames: other kvtides follow them too. Whoever brings them asks those for what was missed
+    /// ([`Indexer::wanted`](crate::Indexer::wanted)); the publisher's ranks wait for the answer.
+    pub has_peers: bool,
 }
 
 impl Stream {
     /// A stream of which nothing further is stated.
     #[must_use]
     pub fn new(name: impl Into<String>, scope: Scope, format: Format) -> Stream {
-        Stream { name: name.into(), scope, eagle: false, format, gap_policy: GapPolicy::default() }
+        let gap_policy = GapPolicy::default();
+        Stream { name: name.into(), scope, eagle: false, format, gap_policy, has_peers: false }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Metrics: their names, what they mean, and where they are counted. docs/METRICS.md lists them.
+//! Metrics: their names, what they mean, and where they are counted. docs/metrics.md lists them.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 

@@ -105,10 +105,10 @@ impl Writer {
         result
     }
 
-    /// The whole tree as it is now, with settings left out.
+    /// What those ranks hold now, with settings left out.
     #[must_use]
-    pub fn dump(&self) -> Dump {
-        self.tree.dump()
+    pub fn dump(&self, is_in: impl Fn(Rank) -> bool) -> Dump {
+        self.tree.dump(is_in)
     }
 
     /// What waits for a parent or a name, as it is now.
@@ -166,6 +166,15 @@ impl Update<'_> {
         }
         self.tree.restore(dump, &slots);
         Ok(slots)
+    }
+
+    /// Replaces what a rank holds by what the rank of a number in a dump did, under the same names.
+    ///
+    /// # Errors
+    /// [`DumpError`] of a dump that is of no tree. Nothing has changed then.
+    pub fn adopt(&mut self, rank: RankSlot, dump: &Dump, number: usize) -> Result<Outcome, DumpError> {
+        dump.check()?;
+        Ok(self.tree.adopt(rank, dump, number))
     }
 
     /// Drops what has waited for a parent or a name since before so many stores had to

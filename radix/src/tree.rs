@@ -5,6 +5,7 @@
 //! - [`Names`], [`Holds`], [`Chains`], `Recent` and `Parking` belong to the writer: they say which block a rank means.
 //! - `store` and `remove` apply events, `settle` keeps runs as few and as short as they can be.
 
+mod adopt;
 mod dump;
 mod hold;
 mod plain;

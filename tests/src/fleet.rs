@@ -1,5 +1,5 @@
 //! The slow, obvious reference of what is known: for every rank its life, its state and what waits, straight from the
-//! tables of docs/FRESHNESS.md, over the [`Model`] of blocks. It shares nothing with kvtide but the vocabulary.
+//! tables of docs/freshness.md, over the [`Model`] of blocks. It shares nothing with kvtide but the vocabulary.
 
 mod dynamo;
 mod engine;

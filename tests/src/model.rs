@@ -1,6 +1,6 @@
 //! The slow, obvious reference: for every rank the names it holds, and for every name what it contains.
 //!
-//! It is written from the rules alone (docs/EVENTS.md) and shares nothing with the tree but the vocabulary.
+//! It is written from the rules alone (docs/events.md) and shares nothing with the tree but the vocabulary.
 
 mod reach;
 

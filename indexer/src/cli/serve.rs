@@ -8,7 +8,7 @@ use kvtide::{
     config::{Config, ConfigError, NatsConfig, SnapshotConfig, StreamConfig},
     feed::Feeds,
     service::{Service, ServiceLimits},
-    snapshot::{self, Keeper},
+    snapshot::{self, Keeper, Peer},
     telemetry,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -40,7 +40,8 @@ pub(super) struct Arguments {
     /// A file to keep a snapshot in, and to go on with at the start.
     #[arg(long, value_name = "FILE", env = "KVTIDE_SNAPSHOT")]
     snapshot: Option<PathBuf>,
-    /// Another kvtide to take a snapshot from where there is no file, as http://HOST:PORT; repeatable.
+    /// Another kvtide, as http://HOST:PORT, to take a snapshot from where there is no file, and to ask for what was missed on
+    /// the bus; repeatable.
     #[arg(long = "peer", value_name = "URL", env = "KVTIDE_PEERS", value_delimiter = ',')]
     peers: Vec<String>,
     #[command(flatten)]
@@ -126,10 +127,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         None => LISTEN.parse()?,
     };
     let SnapshotConfig { path, peers, every_s } = config.snapshot;
+    let peers: Vec<Peer> = peers.iter().map(|url| Peer::new(url)).collect();
     snapshot::resume(&indexer, path.as_deref(), &peers);
     Runtime::new()?.block_on(async {
         let listener = bind(listen).await?;
-        let feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
+        let mut feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
+        feeds.ask_peers(peers);
         let keeper =
             path.map(|path| Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get())));
         serve_until(&indexer, metrics, listener, stopped()?).await?;

@@ -34,7 +34,7 @@ pub struct Received<'a> {
 }
 
 enum Decoded {
-    Frame(Frame),
+    Frame { bytes: usize, frame: Frame },
     Batch { sequence: Option<u64>, digest: u64, bytes: usize, batch: Batch },
 }
 
@@ -49,7 +49,7 @@ impl<'a> Received<'a> {
     pub(super) fn decode(stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
         let content = match (message, &stream.stream.format) {
             (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
-                Ok(frame) => Ok(Decoded::Frame(frame)),
+                Ok(frame) => Ok(Decoded::Frame { bytes: bytes.len(), frame }),
                 Err(error) => Err((error, Lost::Frame { publisher_id: Frame::publisher_of(bytes) })),
             },
             (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
@@ -77,7 +77,9 @@ impl<'a> Received<'a> {
         let Received { stream, content, pending } = self;
         let mut mirror = stream.scope.mirror.lock();
         let (applied, refused) = match (content, &stream.stream.format) {
-            (Ok(Decoded::Frame(frame)), _) => (mirror.apply_frame(stream.source, frame, pending), None),
+            (Ok(Decoded::Frame { bytes, frame }), _) => {
+                (mirror.apply_frame(stream.source, frame, bytes, pending), None)
+            }
             (Ok(Decoded::Batch { sequence, digest, bytes, batch }), Format::Engine(engine)) => {
                 let live = LiveBatch { sequence, batch, digest, bytes, pending };
                 (mirror.apply_batch(stream.source, engine, live), None)
@@ -107,7 +109,7 @@ impl Decoded {
     fn events(&self, stream: &Stream) -> Vec<(Rank, u64)> {
         let mut counts: Vec<(Rank, u64)> = Vec::new();
         match (self, &stream.format) {
-            (Decoded::Frame(frame), _) => {
+            (Decoded::Frame { frame, .. }, _) => {
                 for event in &frame.events {
                     match counts.last_mut() {
                         Some((rank, count)) if *rank == event.rank => *count += 1,

@@ -6,8 +6,8 @@ use kvtide_events::{Cursor, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
 use super::{
-    Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, rank::RankStream,
-    ranks::Ranks, saved::SavedPublisher,
+    Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, handover::Missing,
+    rank::RankStream, ranks::Ranks, saved::SavedPublisher,
 };
 use crate::pending::PendingEvents;
 
@@ -17,14 +17,16 @@ const PUBLISHERS: usize = 65_536;
 /// Where a publisher's frames stand.
 #[derive(Default)]
 pub(crate) struct Publisher {
-    frames: Cursor,
+    pub(super) frames: Cursor,
     /// Every frame from number 0 on has been seen.
     whole: bool,
-    last_published_at_ms: u64,
+    pub(super) last_published_at_ms: u64,
     /// Frames behind the last one taken that came but did not decode. Their holes are made already.
     unreadable: u64,
     /// Ranks that it has fed. It may have lost them to another publisher since.
-    ranks: BTreeSet<Rank>,
+    pub(super) ranks: BTreeSet<Rank>,
+    /// What is missing that another kvtide may have seen.
+    pub(super) missing: Option<Missing>,
 }
 
 /// A frame, and how it stands to its publisher's ones before it.
@@ -53,19 +55,34 @@ enum Continuity {
 impl Mirror {
     /// Applies a frame in its turn, and then those that have waited for it; each as one version. One that came
     /// ahead of its turn waits, and nothing is applied yet.
-    pub(crate) fn apply_frame(&mut self, source: Source, frame: Frame, pending: PendingEvents) -> Applied {
+    pub(crate) fn apply_frame(
+        &mut self,
+        source: Source,
+        frame: Frame,
+        bytes: usize,
+        pending: PendingEvents,
+    ) -> Applied {
         self.make_room_for(frame.publisher_id);
         let arrived_ms = self.clock.steady_ms();
         let mut applied = Applied::default();
-        let (publisher, incoming) = (frame.publisher_id, EarlyFrame { source, frame, arrived_ms, pending });
+        let publisher = frame.publisher_id;
+        let incoming = EarlyFrame { source, frame, bytes, arrived_ms, pending };
         match self.publishers.entry(publisher).or_default().stands(&incoming.frame) {
             Continuity::Early => {
                 // Without room to wait, what is missing in front of it is lost at once.
                 if let Some(early) = self.early.park(incoming) {
                     self.apply_in_turn(early, &mut applied);
                 }
-                while let Some(early) = self.early.take_crowded(publisher) {
+                while let Some(first) = self.early.crowded(publisher)
+                    && !self.want(source, publisher, first - 1, &mut applied)
+                    && let Some(early) = self.early.take_first(publisher)
+                {
                     self.apply_in_turn(early, &mut applied);
+                }
+                if self.early.is_full(publisher)
+                    && let Some((_, given_up)) = self.give_up_on(publisher)
+                {
+                    applied.add(given_up);
                 }
             }
             Continuity::Restarted => {
@@ -74,27 +91,32 @@ impl Mirror {
             }
             Continuity::Behind { .. } | Continuity::Repeated => self.apply_in_turn(incoming, &mut applied),
         }
+        self.look_for_missing(publisher);
         applied
     }
 
-    /// Applies what has waited long enough for frames in front of it, which are lost now. Returns what that did,
-    /// by source.
+    /// Applies what has waited long enough for frames in front of it, which are lost now, unless others can be asked for
+    /// them. Returns what that did, by source.
     pub(super) fn apply_due(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
         let mut all = Vec::new();
-        while let Some(early) = self.early.take_due(now_ms) {
-            let (source, mut applied) = (early.source, Applied::default());
-            self.apply_in_turn(early, &mut applied);
+        while let Some((id, source, first)) = self.early.due(now_ms, |id| !self.is_wanted(id)) {
+            let mut applied = Applied::default();
+            if !self.want(source, id, first - 1, &mut applied)
+                && let Some(early) = self.early.take_first(id)
+            {
+                self.apply_in_turn(early, &mut applied);
+            }
             all.push((source.id, applied));
         }
         all
     }
 
     /// Applies a frame, whatever is missing in front of it, and those that follow it without a gap.
-    fn apply_in_turn(&mut self, first: EarlyFrame, applied: &mut Applied) {
+    pub(super) fn apply_in_turn(&mut self, first: EarlyFrame, applied: &mut Applied) {
         let (publisher, mut sequence) = (first.frame.publisher_id, first.frame.sequence);
         let mut next = Some(first);
-        while let Some(EarlyFrame { source, frame, arrived_ms, pending }) = next {
+        while let Some(EarlyFrame { source, frame, arrived_ms, pending, .. }) = next {
             applied.add(self.apply_one(source, &frame, arrived_ms));
             drop(pending);
             sequence = sequence.saturating_add(1);
@@ -146,24 +168,35 @@ impl Mirror {
         applied
     }
 
-    /// A frame came that does not decode. If it says whose it was, the ranks of that publisher have a hole at once;
+    /// A frame came that does not decode. If it says whose it was, it is missing to that publisher's ranks at once;
     /// else the publisher's next frame shows it.
     pub(crate) fn lose_frame(&mut self, source: Source, publisher_id: Option<u64>) -> Applied {
         let mut applied = Applied::default();
-        let times = self.times(None);
-        let Some((id, publisher)) = publisher_id.and_then(|id| Some((id, self.publishers.get_mut(&id)?)))
-        else {
+        let known = publisher_id.and_then(|id| Some((id, self.publishers.get(&id)?)));
+        let Some((id, publisher)) = known else {
             // It may have been anybody's of this stream: no proof counts before something comes in order.
-            self.doubted_ms.insert(source.id, times.steady_ms);
+            self.doubted_ms.insert(source.id, self.clock.steady_ms());
             return applied;
         };
-        publisher.unreadable += 1;
+        let newest = publisher.frames.last().max(publisher.missing.map(Missing::up_to)).max(self.early.last(id));
+        if !newest.is_some_and(|newest| self.want(source, id, newest + 1, &mut applied)) {
+            applied.add(self.lose_frames(id, 1));
+        }
+        applied
+    }
+
+    /// So many frames of a publisher, the next ones, are lost: a hole in each of its ranks.
+    pub(super) fn lose_frames(&mut self, id: u64, lost: u64) -> Applied {
+        let mut applied = Applied::default();
+        let times = self.times(None);
+        let Some(publisher) = self.publishers.get_mut(&id) else { return applied };
+        publisher.unreadable += lost;
         publisher.whole = false;
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
             for &rank in &publisher.ranks {
                 if let Some(stream) = fed_by(ranks, rank, id) {
-                    stream.lose_message(update, &mut applied);
+                    stream.lose_messages(update, lost, &mut applied);
                     stream.mark(update, times);
                 }
             }
@@ -185,7 +218,7 @@ impl Mirror {
 }
 
 /// The stream of a rank, if it belongs to that publisher now.
-fn fed_by(ranks: &mut Ranks, rank: Rank, publisher: u64) -> Option<&mut RankStream> {
+pub(super) fn fed_by(ranks: &mut Ranks, rank: Rank, publisher: u64) -> Option<&mut RankStream> {
     ranks.get_mut(rank).filter(|stream| stream.claims.is_current(publisher))
 }
 
@@ -242,6 +275,12 @@ impl Publisher {
             publisher.frames.take(last);
         }
         publisher
+    }
+
+    /// Goes on where it stands with another kvtide.
+    pub(super) fn go_on(&mut self, theirs: &SavedPublisher) {
+        let ranks = std::mem::take(&mut self.ranks);
+        *self = Publisher::restored(theirs, ranks.into_iter());
     }
 
     /// How a frame's number stands to those taken so far.

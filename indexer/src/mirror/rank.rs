@@ -1,6 +1,6 @@
 //! One rank's stream: which life it is in, how far it is applied, and what that makes of its numbers.
 //!
-//! The table of docs/FRESHNESS.md; what a rank does that waits for something missing is in `replay.rs`.
+//! The table of docs/freshness.md; what a rank does that waits for something missing is in `replay.rs`.
 
 use kvtide_events::{Cursor, Step};
 use kvtide_radix::{Event, Knowledge, Life, RankSlot, Tier, Update, Watermark, Window};
@@ -165,10 +165,22 @@ impl RankStream {
         applied.holes += 1;
     }
 
-    /// A message of the rank came that does not decode.
-    pub(super) fn lose_message(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
-        self.unreadable += 1;
-        self.hole(update, 1, applied);
+    /// Messages of the rank came that do not decode.
+    pub(super) fn lose_messages(&mut self, update: &mut Update<'_>, lost: u64, applied: &mut Applied) {
+        self.unreadable += lost;
+        self.hole(update, lost, applied);
+    }
+
+    /// Goes on where another process has come to in the same life.
+    pub(super) fn go_on(&mut self, knowledge: Knowledge, last: Option<u64>, lower_tier_used: bool) {
+        self.cursor = Cursor::default();
+        if let Some(last) = last {
+            self.cursor.take(last);
+        }
+        self.watermark.knowledge = knowledge;
+        self.lower_tier_used = lower_tier_used;
+        self.recovery = None;
+        (self.unreadable, self.taken) = (0, true);
     }
 
     /// Numbers are as a sender states them: sums of them may be anything.

@@ -7,7 +7,7 @@ use kvtide_events::{Batch, Step};
 use kvtide_radix::{Knowledge, Life, Rank, Update};
 
 use super::{
-    Applied, Mirror, Source, Times,
+    Applied, Mirror, Source, Times, WAITING, WAITING_BYTES,
     engine::{NumberedBatch, milliseconds},
     rank::RankStream,
     saved,
@@ -15,10 +15,7 @@ use super::{
 use crate::{pending::PendingEvents, stream::EngineStream};
 
 /// A rank waits for so long; then what is missing is lost.
-const PATIENCE_MS: u64 = 10_000;
-/// So many batches wait, and so many bytes of them; one more, and what is missing in front of them is lost.
-const WAITING_BATCHES: usize = 16_384;
-const WAITING_BYTES: usize = 256 << 20;
+pub(super) const PATIENCE_MS: u64 = 10_000;
 
 /// What to ask an engine for: its batches from a number on. The answer goes to
 /// [`Indexer::apply_replay`](crate::Indexer::apply_replay).
@@ -63,6 +60,11 @@ pub(super) struct Recovery {
 impl Recovery {
     fn of_missed(now_ms: u64) -> Recovery {
         Recovery { waiting: VecDeque::new(), bytes: 0, until_ms: now_ms + PATIENCE_MS, unproven: false }
+    }
+
+    /// That of a rank whose publisher's frames wait for what other kvtides have to tell.
+    pub(super) fn of_peers() -> Recovery {
+        Recovery { until_ms: u64::MAX, ..Recovery::of_missed(0) }
     }
 
     /// That of a rank which was written down, and whose stream has to prove that it goes on.
@@ -232,7 +234,7 @@ impl RankStream {
         applied.waiting += 1;
         recovery.bytes += bytes;
         recovery.waiting.push_back(Waiting { numbered, times, bytes, _pending: pending });
-        if recovery.waiting.len() > WAITING_BATCHES || recovery.bytes > WAITING_BYTES {
+        if recovery.waiting.len() > WAITING || recovery.bytes > WAITING_BYTES {
             self.give_up(update, applied);
         }
     }

@@ -5,7 +5,9 @@ use kvtide_events::Cursor;
 use kvtide_radix::{Dump, DumpError, Knowledge, Rank, RankSettings, RestoreError, Watermark, Window};
 use serde::{Deserialize, Serialize};
 
-use super::{Mirror, Source, claims::Claims, dynamo::Publisher, rank::RankStream, replay::Recovery};
+use super::{
+    Mirror, Source, claims::Claims, dynamo::Publisher, handover::Told, rank::RankStream, replay::Recovery,
+};
 
 /// A rank that was written down waits for so long for its stream to go on; then it is forgotten.
 pub(super) const PATIENCE_MS: u64 = 60_000;
@@ -25,9 +27,9 @@ pub(crate) struct SavedMirror {
 pub(crate) struct SavedStream {
     /// The name of the stream; none for a rank that is only registered.
     name: Option<String>,
-    knowledge: Knowledge,
-    last: Option<u64>,
-    lower_tier_used: bool,
+    pub(super) knowledge: Knowledge,
+    pub(super) last: Option<u64>,
+    pub(super) lower_tier_used: bool,
     /// Dynamo: who publishes.
     publisher: Option<u64>,
     /// Engines: what tells the last batch from another of its number, and when the newest one was published.
@@ -57,6 +59,18 @@ impl SavedMirror {
         self.streams.iter().any(|stream| stream.name.as_deref() == Some(name))
     }
 
+    /// Where a publisher's frames stood.
+    pub(super) fn publisher(&self, id: u64) -> Option<&SavedPublisher> {
+        self.publishers.iter().find(|publisher| publisher.id == id)
+    }
+
+    /// The ranks that a publisher feeds.
+    pub(super) fn ranks_of(&self, publisher: u64) -> impl Iterator<Item = Told<'_>> {
+        let streams = self.streams.iter().zip(&self.dump.ranks).enumerate();
+        let its = streams.filter(move |(_, (stream, _))| stream.publisher == Some(publisher));
+        its.map(|(number, (stream, dumped))| Told { stream, dumped, dump: &self.dump, number })
+    }
+
     /// Whether this can be what was written.
     pub(crate) fn check(&self) -> Result<(), DumpError> {
         self.dump.check()
@@ -69,13 +83,18 @@ impl SavedMirror {
 }
 
 impl Mirror {
-    /// Everything that another process needs to go on. `name_of` says what a source's stream is called.
-    pub(crate) fn save(&self, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
-        let dump = self.writer.dump();
+    /// Everything that another process needs to go on, or that of one publisher. `name_of` says what a source's stream is
+    /// called.
+    pub(crate) fn save(&self, of: Option<u64>, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
+        let fed = |rank, publisher| {
+            self.ranks.get(rank).is_some_and(|stream| stream.claims.is_current(publisher))
+        };
+        let dump = self.writer.dump(|rank| of.is_none_or(|publisher| fed(rank, publisher)));
+        let publishers = self.publishers.iter().filter(|(id, _)| of.is_none_or(|of| of == **id));
         let stream = |rank: Rank| self.ranks.get(rank).map(|stream| stream.save(&name_of));
         SavedMirror {
             streams: dump.ranks.iter().filter_map(|dumped| stream(dumped.rank)).collect(),
-            publishers: self.publishers.iter().map(|(&id, publisher)| publisher.save(id)).collect(),
+            publishers: publishers.map(|(&id, publisher)| publisher.save(id)).collect(),
             dump,
         }
     }

@@ -13,6 +13,8 @@ pub(crate) struct Source {
     pub(crate) gap_policy: GapPolicy,
     /// What is missing can be asked for again.
     pub(crate) replays: bool,
+    /// Other kvtides can be asked for what they hold.
+    pub(crate) has_peers: bool,
     /// Of two publishers that claim one rank, one has given up when it has been silent for so long.
     pub(crate) conflict_silence_ms: u64,
 }
@@ -20,17 +22,18 @@ pub(crate) struct Source {
 impl Source {
     /// Who feeds a rank that is only registered.
     pub(crate) const NOBODY: Source =
-        Source { id: u32::MAX, gap_policy: GapPolicy::Forget, replays: false, conflict_silence_ms: 0 };
+        Source { id: u32::MAX, gap_policy: GapPolicy::Forget, replays: false, has_peers: false, conflict_silence_ms: 0 };
 
     pub(crate) fn is_nobody(self) -> bool {
         self.id == Source::NOBODY.id
     }
 
     pub(crate) fn new(id: u32, stream: &Stream, conflict_silence_ms: u64) -> Source {
-        let replays = match &stream.format {
-            Format::Engine(engine) => engine.replays,
-            Format::Dynamo | Format::Direct => false,
+        let (replays, has_peers) = match &stream.format {
+            Format::Engine(engine) => (engine.replays, false),
+            Format::Dynamo => (false, stream.has_peers),
+            Format::Direct => (false, false),
         };
-        Source { id, gap_policy: stream.gap_policy, replays, conflict_silence_ms }
+        Source { id, gap_policy: stream.gap_policy, replays, has_peers, conflict_silence_ms }
     }
 }

@@ -11,22 +11,20 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::{SnapshotError, Summary, load, save};
+use super::{Peer, SnapshotError, Summary, load, save};
 use crate::{Indexer, telemetry};
 
-/// How long a peer may take to answer.
-const PEER_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Goes on with the snapshot at `path`; if there is none that can be read, with that of the first peer that has one, a kvtide's
-/// address as `http://HOST:PORT`. Says why something was refused; with nothing to go on with, starts with nothing.
-pub fn resume(indexer: &Indexer, path: Option<&Path>, peers: &[String]) {
+/// Goes on with the snapshot at `path`; if there is none that can be read, with that of the first peer that has one. Says why
+/// something was refused; with nothing to go on with, starts with nothing.
+pub fn resume(indexer: &Indexer, path: Option<&Path>, peers: &[Peer]) {
     if let Some(path) = path
         && report(&path.display().to_string(), load(indexer, path))
     {
         return;
     }
     for peer in peers {
-        if report(peer, fetch(indexer, peer)) {
+        let taken = peer.everything().map_err(SnapshotError::from).and_then(|told| indexer.read_snapshot(told));
+        if report(&peer.to_string(), taken) {
             return;
         }
     }
@@ -45,13 +43,6 @@ fn report(from: &str, outcome: Result<Summary, SnapshotError>) -> bool {
         Err(reason) => warn!(from, %reason, "snapshot refused"),
     }
     false
-}
-
-fn fetch(indexer: &Indexer, peer: &str) -> Result<Summary, SnapshotError> {
-    let config = ureq::Agent::config_builder().timeout_global(Some(PEER_PATIENCE)).build();
-    let url = format!("{}/v1/snapshot", peer.trim_end_matches('/'));
-    let response = ureq::Agent::from(config).get(&url).call().map_err(std::io::Error::other)?;
-    indexer.read_snapshot(response.into_body().into_reader())
 }
 
 /// Writes snapshots until it is stopped.

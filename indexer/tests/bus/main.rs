@@ -4,6 +4,7 @@
 
 mod claims;
 mod frames;
+mod handover;
 mod nats;
 mod proofs;
 mod reorder;

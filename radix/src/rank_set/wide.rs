@@ -37,7 +37,11 @@ impl NullaryFnOnce for List<'_> {
         let lanes: [u32; AT_ONCE] = std::array::from_fn(|lane| lane as u32);
         let mut base = first;
         let mut count = 0;
-        for word in words {
+        for &word in words {
+            if word == 0 {
+                base += u64::BITS as usize;
+                continue;
+            }
             for bits in cast::<u64, [u16; 4]>(word.to_le()) {
                 let numbers = avx512f._mm512_add_epi32(cast(lanes), avx512f._mm512_set1_epi32(base as i32));
                 let set = avx512f._mm512_maskz_compress_epi32(bits, numbers);

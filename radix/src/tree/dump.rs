@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Tree;
 use crate::{
-    Block, Dump, DumpedHold, DumpedPlace, DumpedRank, DumpedRun, DumpedSpan, DumpedStore, Layer, RankSlot,
-    RestoreError, SequenceHash,
+    Block, Dump, DumpedHold, DumpedPlace, DumpedRank, DumpedRun, DumpedSpan, DumpedStore, Layer, Rank,
+    RankSlot, RestoreError, SequenceHash,
     holds::Hold,
     pages::{PAGE_BLOCKS, Place},
     parking::Parked,
@@ -13,11 +13,12 @@ use crate::{
 };
 
 impl Tree {
-    pub(crate) fn dump(&self) -> Dump {
-        let slots: Vec<RankSlot> = self.ranks.slots().collect();
-        let rank_number = |slot: RankSlot| slots.partition_point(|&other| other < slot) as u32;
-        let mut order: Vec<RunId> = self.front.run_ids().collect();
-        order.sort_by_key(|&id| self.run(id).blocks.start);
+    /// What those ranks hold, and whatever stands in front of it.
+    pub(crate) fn dump(&self, is_in: impl Fn(Rank) -> bool) -> Dump {
+        let slots: Vec<RankSlot> =
+            self.ranks.slots().filter(|&slot| is_in(self.ranks.get(slot).rank)).collect();
+        let rank_number = |slot: RankSlot| slots.binary_search(&slot).ok().map(|number| number as u32);
+        let order = self.runs_of_any(&slots);
         let mut numbers = vec![0; order.iter().map(|id| id.0 as usize + 1).max().unwrap_or(0)];
         (0_u32..).zip(&order).for_each(|(number, id)| numbers[id.0 as usize] = number);
         let place_of = |place| {
@@ -29,9 +30,10 @@ impl Tree {
             run.parent = self.run(id).parent().map(place_of);
         }
         for (slot, place, list) in self.holds.iter() {
+            let Some(rank) = rank_number(slot) else { continue };
             let at = place_of(place);
             runs[at.run as usize].unusual.extend(list.iter().map(|&Hold { name, layer, copies }| {
-                DumpedHold { rank: rank_number(slot), block: at.block, name, layer, copies }
+                DumpedHold { rank, block: at.block, name, layer, copies }
             }));
         }
         runs.iter_mut()
@@ -54,7 +56,30 @@ impl Tree {
         Dump { ranks: ranks.collect(), runs }
     }
 
-    fn dump_run(&self, id: RunId, rank_number: impl Fn(RankSlot) -> u32) -> DumpedRun {
+    /// The runs of which those ranks hold or remember anything, and those in front of them; parents first.
+    fn runs_of_any(&self, slots: &[RankSlot]) -> Vec<RunId> {
+        let mut order: Vec<RunId> = self.front.run_ids().collect();
+        order.sort_by_key(|&id| self.run(id).blocks.start);
+        let mut kept = vec![false; order.iter().map(|id| id.0 as usize + 1).max().unwrap_or(0)];
+        for &slot in slots {
+            for (_, place) in self.ranks.get(slot).recent.iter() {
+                kept[self.locate(place).0.0 as usize] = true;
+            }
+        }
+        for &id in order.iter().rev() {
+            let Run { coverage, .. } = self.run(id);
+            let mut holders = coverage.full.iter().chain(coverage.spans.iter().map(|span| span.rank));
+            let is_kept = kept[id.0 as usize] || holders.any(|slot| slots.binary_search(&slot).is_ok());
+            kept[id.0 as usize] = is_kept;
+            if let (true, Some(parent)) = (is_kept, self.run(id).parent()) {
+                kept[self.locate(parent).0.0 as usize] = true;
+            }
+        }
+        order.retain(|id| kept[id.0 as usize]);
+        order
+    }
+
+    fn dump_run(&self, id: RunId, rank_number: impl Fn(RankSlot) -> Option<u32>) -> DumpedRun {
         let run = self.run(id);
         let Range { start, end } = run.blocks;
         let block = |depth| {
@@ -64,11 +89,9 @@ impl Tree {
         };
         let full = run.coverage.full.iter().map(|rank| (rank, Layer::GPU, start..end));
         let spans = run.coverage.spans.iter().map(|span| (span.rank, span.layer, span.from..span.to));
-        let held = full.chain(spans).map(|(rank, layer, depths)| DumpedSpan {
-            rank: rank_number(rank),
-            layer,
-            from: depths.start - start,
-            to: depths.end - start,
+        let held = full.chain(spans).filter_map(|(rank, layer, depths)| {
+            let rank = rank_number(rank)?;
+            Some(DumpedSpan { rank, layer, from: depths.start - start, to: depths.end - start })
         });
         DumpedRun {
             parent: None,
@@ -122,14 +145,18 @@ impl Tree {
                 let place = self.restored_place(&runs, place);
                 self.remember(slot, name, place);
             }
-            for store in &dumped.parked {
-                let DumpedStore { layer, waits_for, blocks, cancelled } = store.clone();
-                let parked = Parked { layer, waits_for, blocks, cancelled: cancelled.into() };
-                self.ranks.get_mut(slot).parking.park(parked, &self.limits);
-            }
+            self.park_again(slot, dumped);
             self.mark(slot, dumped.watermark);
         }
         self.settle_touched();
+    }
+
+    pub(super) fn park_again(&mut self, slot: RankSlot, dumped: &DumpedRank) {
+        for store in &dumped.parked {
+            let DumpedStore { layer, waits_for, blocks, cancelled } = store.clone();
+            let parked = Parked { layer, waits_for, blocks, cancelled: cancelled.into() };
+            self.ranks.get_mut(slot).parking.park(parked, &self.limits);
+        }
     }
 
     fn restored_place(&self, runs: &[RunId], place: DumpedPlace) -> Place {

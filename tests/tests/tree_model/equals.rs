@@ -67,7 +67,7 @@ impl Both {
 
     /// Goes on with another tree that holds what this one did.
     fn reload(&mut self) -> Result<(), TestCaseError> {
-        let dump = self.writer.dump();
+        let dump = self.writer.dump(|_| true);
         let limits = Limits { ranks: RANKS, parked_blocks: PARKED, ..Limits::default() };
         let (mut writer, reader) = index(BLOCK_SIZE, limits);
         let number = |dumped: &DumpedRank| (0..RANKS).find(|&one| rank(one) == dumped.rank).unwrap();
@@ -89,6 +89,15 @@ impl Both {
         prop_assert_eq!(counts(&reader), counts(&self.reader));
         (self.writer, self.reader) = (writer, reader);
         Ok(())
+    }
+
+    /// A rank takes over what it holds itself, in the form in which another process would write it down.
+    fn adopt(&mut self, number: usize) {
+        let slot = self.slots[number];
+        let dump = self.writer.dump(|one| one == rank(number));
+        assert_eq!(dump.ranks.len(), 1);
+        self.writer.update(|update| update.adopt(slot, &dump, 0)).unwrap();
+        self.model.set_arrivals(rank(number), self.writer.parking(slot).arrivals);
     }
 
     fn compare(&mut self, prompt: &[u8], salted: bool) -> Result<(), TestCaseError> {
@@ -135,11 +144,15 @@ proptest! {
         acts in vec((0..RANKS, act()), 1..80),
         prompts in vec((prompt(), any::<bool>()), 6),
         reloads in vec(0..80_usize, 0..3),
+        adoptions in vec((0..80_usize, 0..RANKS), 0..8),
     ) {
         let mut both = Both::new();
         for (step, (number, act)) in acts.iter().enumerate() {
             if reloads.contains(&step) {
                 both.reload()?;
+            }
+            for &(_, rank) in adoptions.iter().filter(|&&(at, _)| at == step) {
+                both.adopt(rank);
             }
             both.act(*number, act);
             if let Act::Honest { prompt, salted, .. } = act {

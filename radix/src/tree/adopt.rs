@@ -1,0 +1,158 @@
+//! Takes over what a rank held in another tree, into one in which other ranks hold something.
+//!
+//! The rank's blocks are stored like any others: first all that it needs, on the GPU and under one name each; then whatever
+//! it holds elsewhere, under other names or more than once; and then what it does not hold goes again. Blocks that only
+//! stand in front of others get invented names.
+
+use std::collections::HashSet;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Bound, Outcome, Tree};
+use crate::{
+    Block, Blocks, Dump, DumpedPlace, DumpedRun, Event, Layer, RankSlot, Removed, SequenceHash, Stored,
+};
+
+/// A dumped rank on its way into a tree.
+struct Adopting<'a> {
+    dump: &'a Dump,
+    /// Its number in the dump.
+    rank: u32,
+    /// By run, of all blocks that it needs: the name under which each was stored, and whether it is to be held so.
+    needed: Vec<Vec<(SequenceHash, bool)>>,
+}
+
+impl Tree {
+    /// A rank holds what that of a number in a [whole](Dump::check) dump did, and waits for what that waited for; whatever it
+    /// held goes.
+    pub(crate) fn adopt(&mut self, slot: RankSlot, dump: &Dump, number: usize) -> Outcome {
+        self.forget(slot);
+        let mut outcome = Outcome::default();
+        let Some(dumped) = dump.ranks.get(number) else { return outcome };
+        let mut adopting = Adopting::new(dump, number);
+        for (run, names) in dump.runs.iter().zip(&adopting.needed).filter(|(_, names)| !names.is_empty()) {
+            let first = names[0].0;
+            self.take_over(slot, &adopting.chain(run, names), &mut outcome);
+            if let (None, Some(seed), Some(Bound::Held(place))) = (run.parent, run.seed, self.resolve(slot, first)) {
+                self.chains.state_seed(self.locate(place).0, seed);
+            }
+        }
+        for event in adopting.elsewhere() {
+            self.take_over(slot, &event, &mut outcome);
+        }
+        for &(name, place) in &dumped.recent {
+            self.take_over(slot, &adopting.again(place, name, Layer::GPU), &mut outcome);
+        }
+        // Names are remembered in the order in which they go: invented ones are forgotten first.
+        let recent = dumped.recent.iter().map(|&(name, _)| name).collect();
+        for names in [adopting.not_held(), recent] {
+            self.take_over(slot, &Event::Removed(Removed { layer: Layer::GPU, names }), &mut outcome);
+        }
+        self.park_again(slot, dumped);
+        outcome
+    }
+
+    fn take_over(&mut self, slot: RankSlot, event: &Event, outcome: &mut Outcome) {
+        let Outcome { stored, dropped, .. } = self.apply(slot, event);
+        outcome.stored += stored;
+        outcome.dropped += dropped;
+    }
+}
+
+impl Adopting<'_> {
+    fn new(dump: &Dump, number: usize) -> Adopting<'_> {
+        let rank = number as u32;
+        let mut lengths = vec![0; dump.runs.len()];
+        for &(_, place) in &dump.ranks[number].recent {
+            let length: &mut u32 = &mut lengths[place.run as usize];
+            *length = (*length).max(place.block + 1);
+        }
+        for (number, run) in dump.runs.iter().enumerate().rev() {
+            let held = run.held.iter().filter(|span| span.rank == rank).map(|span| span.to).max();
+            lengths[number] = lengths[number].max(held.unwrap_or(0));
+            if let Some(parent) = run.parent.filter(|_| lengths[number] > 0) {
+                let length = &mut lengths[parent.run as usize];
+                *length = (*length).max(parent.block + 1);
+            }
+        }
+        let needed = dump.runs.iter().zip(0..).zip(lengths).map(|((run, number), length)| {
+            let invented = |block: u32| invented_name(DumpedPlace { run: number, block });
+            let mut names: Vec<_> = (0..length).map(|block| (invented(block), false)).collect();
+            for span in run.held.iter().filter(|span| span.rank == rank) {
+                let on_gpu = span.layer == Layer::GPU;
+                for block in span.from as usize..span.to as usize {
+                    names[block] = (run.blocks[block].name, names[block].1 || on_gpu);
+                }
+            }
+            for hold in run.unusual.iter().filter(|hold| hold.rank == rank) {
+                names[hold.block as usize] = (hold.name, false);
+            }
+            names
+        });
+        Adopting { dump, rank, needed: needed.collect() }
+    }
+
+    /// Every block of a run that the rank needs, once.
+    fn chain(&self, run: &DumpedRun, names: &[(SequenceHash, bool)]) -> Event {
+        let blocks = names.iter().zip(&run.blocks);
+        let blocks = blocks.map(|(&(name, _), &Block { content, .. })| Block { name, content }).collect();
+        store(Layer::GPU, run.parent.map(|parent| self.name(parent)), blocks)
+    }
+
+    /// What it holds in other layers, under other names, or more than once.
+    fn elsewhere(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (run, number) in self.dump.runs.iter().zip(0..) {
+            let unusual: HashSet<u32> =
+                run.unusual.iter().filter(|hold| hold.rank == self.rank).map(|hold| hold.block).collect();
+            let lower = run.held.iter().filter(|span| span.rank == self.rank && span.layer != Layer::GPU);
+            for span in lower {
+                for block in (span.from..span.to).filter(|block| !unusual.contains(block)) {
+                    let place = DumpedPlace { run: number, block };
+                    events.push(self.again(place, self.name(place), span.layer));
+                }
+            }
+            for hold in run.unusual.iter().filter(|hold| hold.rank == self.rank) {
+                let place = DumpedPlace { run: number, block: hold.block };
+                let (name, held) = &mut self.needed[number as usize][hold.block as usize];
+                let is_first = (*name, Layer::GPU) == (hold.name, hold.layer);
+                *held |= is_first;
+                for _ in u32::from(is_first)..hold.copies {
+                    events.push(self.again(place, hold.name, hold.layer));
+                }
+            }
+        }
+        events
+    }
+
+    /// What was stored and is not held.
+    fn not_held(&self) -> Vec<SequenceHash> {
+        self.needed.iter().flatten().filter(|(_, held)| !held).map(|&(name, _)| name).collect()
+    }
+
+    /// One block, once more.
+    fn again(&self, place: DumpedPlace, name: SequenceHash, layer: Layer) -> Event {
+        let run = &self.dump.runs[place.run as usize];
+        let in_front = match place.block.checked_sub(1) {
+            Some(block) => Some(DumpedPlace { block, ..place }),
+            None => run.parent,
+        };
+        let content = run.blocks[place.block as usize].content;
+        store(layer, in_front.map(|place| self.name(place)), vec![Block { name, content }])
+    }
+
+    fn name(&self, place: DumpedPlace) -> SequenceHash {
+        self.needed[place.run as usize][place.block as usize].0
+    }
+}
+
+fn store(layer: Layer, parent: Option<SequenceHash>, blocks: Vec<Block>) -> Event {
+    Event::Stored(Stored { layer, parent, blocks: Blocks::Hashed(blocks) })
+}
+
+fn invented_name(place: DumpedPlace) -> SequenceHash {
+    let mut bytes = *b"invented0123456\0";
+    bytes[8..12].copy_from_slice(&place.run.to_le_bytes());
+    bytes[12..].copy_from_slice(&place.block.to_le_bytes());
+    SequenceHash(xxh3_64(&bytes))
+}
