@@ -66,7 +66,8 @@ class Vllm:
         publisher = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
-            "endpoint": f"tcp://127.0.0.1:{self.events}",
+            # With a star it binds; with an address it would connect to one.
+            "endpoint": f"tcp://*:{self.events}",
             "replay_endpoint": f"tcp://127.0.0.1:{self.replay}",
             "topic": "kv",
         }
@@ -216,7 +217,7 @@ class Fleet:
             lines = [f'zmq = "tcp://127.0.0.1:{server.events}"']
             if replay:
                 lines.append(f'zmq_replay = "tcp://127.0.0.1:{server.replay}"')
-            lines += [f"worker_id = {server.worker_id}", 'model = "tiny"', f"block_size = {BLOCK_SIZE}"]
+            lines += [f"worker_id = {server.worker_id}", "dp_rank = 0", 'model = "tiny"', f"block_size = {BLOCK_SIZE}"]
             streams.append("\n".join(["[[stream]]", *lines]))
         config = self.folder / "kvtide.toml"
         config.write_text("\n".join(streams))
@@ -363,6 +364,7 @@ def main():
                 server.kill()
         if fleet.kvtide:
             fleet.kvtide.stop()
+            (folder / "kvtide.log").write_text("".join(fleet.kvtide.log))
     if fleet.failed:
         sys.exit(f"not as the engine says: {fleet.failed}; logs in {folder}")
 

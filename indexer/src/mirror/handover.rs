@@ -127,13 +127,6 @@ impl Mirror {
             theirs.last >= Some(missing.up_to) && theirs.last_published_at_ms >= publisher.last_published_at_ms
         })?;
         let of_publisher = || saved.ranks_of(id);
-        let further = |told: Told<'_>| {
-            let ours = self.ranks.get(told.dumped.rank).filter(|stream| stream.claims.is_current(id));
-            ours.is_some_and(|stream| stream.cursor.last() > told.stream.last)
-        };
-        if of_publisher().any(further) {
-            return None;
-        }
         let mut applied = Applied { recovered: 1, ..Applied::default() };
         let (ranks, source) = (&mut self.ranks, missing.source);
         publisher.go_on(theirs);

@@ -190,6 +190,16 @@ fn what_a_peer_knows_in_part_is_known_in_part() {
 }
 
 #[test]
+fn a_rank_of_which_a_peer_knows_nothing_any_more_has_lost_something() {
+    let world = World::new();
+    world.lose(6, 6..9, 9..12);
+    world.pass(200);
+    assert_eq!(world.theirs.indexer.remove(7, None), 1);
+    assert!(world.ours.ask(&world.theirs));
+    assert_eq!(world.ours.state(), Some((Partial, 0, 0, 1)));
+}
+
+#[test]
 fn what_a_peer_tells_of_another_life_is_not_taken() {
     let mut world = World::new();
     world.send(&world.theirs, 0..100);

@@ -1,7 +1,6 @@
 //! Seeded faults between publishers and kvtide: messages are lost, repeated, swapped, delayed and broken, publishers start
-//! again, answers are cut short, and kvtide itself ends and goes on with its
-//! snapshot. Whatever happens, nothing is credited that is not held, and who is said to be known
-//! wholly is.
+//! again, answers of engines and peers are cut short or late, and kvtide itself ends and goes on with its snapshot. Whatever
+//! happens, nothing is credited that is not held, and who is said to be known wholly is.
 //!
 //! Runs for 30 seconds, or `KVTIDE_FAULT_SECONDS`. A seed that fails is played alone with `KVTIDE_FAULT_SEED`.
 
@@ -74,6 +73,15 @@ struct World {
     publishers: Vec<Publisher>,
     prompts: Vec<Vec<BlockHash>>,
     on_the_way: VecDeque<Sent>,
+    /// Another kvtide that follows the same bus, and misses other things.
+    peer: Option<Peer>,
+}
+
+struct Peer {
+    clock: Clock,
+    indexer: Indexer,
+    stream: Arc<BoundStream>,
+    on_the_way: VecDeque<Vec<u8>>,
 }
 
 impl Publisher {
@@ -190,13 +198,14 @@ fn name_of(tokens: &[u32], process: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&bytes) | 1
 }
 
-fn start(kind: Kind, replays: bool, clock: &Clock) -> (Indexer, Arc<BoundStream>) {
+fn start(kind: Kind, replays: bool, has_peers: bool, clock: &Clock) -> (Indexer, Arc<BoundStream>) {
     let indexer = Indexer::new(Limits::default(), clock.clone());
     let format = match kind {
         Kind::Engine => Format::Engine(EngineStream { replays, ..EngineStream::new(1) }),
         Kind::Dynamo | Kind::Direct => Format::Dynamo,
     };
-    let stream = indexer.bind(Stream::new("faulty", Scope::new("m", BLOCK_SIZE), format)).unwrap();
+    let stream = Stream { has_peers, ..Stream::new("faulty", Scope::new("m", BLOCK_SIZE), format) };
+    let stream = indexer.bind(stream).unwrap();
     (indexer, stream)
 }
 
@@ -206,7 +215,12 @@ impl World {
         let kind = if random.random_bool(0.5) { Kind::Dynamo } else { Kind::Engine };
         let replays = kind == Kind::Engine && random.random_bool(0.7);
         let clock = Clock::manual(START_MS);
-        let (indexer, stream) = start(kind, replays, &clock);
+        let has_peers = kind == Kind::Dynamo && random.random_bool(0.6);
+        let (indexer, stream) = start(kind, replays, has_peers, &clock);
+        let peer = has_peers.then(|| {
+            let (indexer, stream) = start(kind, replays, true, &clock);
+            Peer { clock: clock.clone(), indexer, stream, on_the_way: VecDeque::new() }
+        });
         let workers = if kind == Kind::Engine { 1 } else { random.random_range(1..4) };
         let prompts =
             (0..6).map(|_| (0..8).map(|_| content(random.random_range(1..=TOKENS))).collect()).collect();
@@ -220,12 +234,25 @@ impl World {
             prompts,
             on_the_way: VecDeque::new(),
             random,
+            peer,
         }
     }
 
     fn pass(&mut self, most_ms: u64) {
-        self.clock.advance(self.random.random_range(0..=most_ms));
+        let ms = self.random.random_range(0..=most_ms);
+        self.advance(ms);
         self.indexer.tick();
+        if let Some(peer) = &self.peer {
+            peer.indexer.tick();
+        }
+    }
+
+    fn advance(&self, ms: u64) {
+        self.clock.advance(ms);
+        // After a restart kvtide's own begins anew.
+        if let Some(peer) = self.peer.as_ref().filter(|peer| peer.clock.wall_ms() < self.clock.wall_ms()) {
+            peer.clock.advance(ms);
+        }
     }
 
     fn publish(&mut self) {
@@ -235,12 +262,15 @@ impl World {
             self.publishers[publisher].restart();
         }
         // Two batches of one millisecond, of which one is the other's repeat, nobody could tell apart.
-        self.clock.advance(1);
+        self.advance(1);
         let wall_ms = self.clock.wall_ms();
         let (sequence, payload) =
             self.publishers[publisher].publish(&mut self.random, wall_ms, &self.prompts);
         let life = self.publishers[publisher].truths.len() - 1;
         let safe = self.kind == Kind::Engine && sequence == 0;
+        if let Some(peer) = &mut self.peer {
+            peer.on_the_way.push_back(payload.clone());
+        }
         self.on_the_way.push_back(Sent { publisher, life, sequence, payload, safe });
     }
 
@@ -275,6 +305,45 @@ impl World {
         // What was cut does not decode.
         if self.indexer.apply(&self.stream, message).is_ok() {
             *arrived = sent.life.max(*arrived);
+        }
+    }
+
+    /// The peer gets what comes next, or never does.
+    fn deliver_to_peer(&mut self, faulty: bool) {
+        let Some(peer) = &mut self.peer else { return };
+        let Some(payload) = peer.on_the_way.pop_front() else { return };
+        if !faulty || self.random.random_bool(0.97) {
+            peer.indexer.apply(&peer.stream, Message::Frame(&payload)).unwrap();
+        }
+    }
+
+    /// What one has missed the other tells, perhaps late.
+    fn hand_over(&mut self) {
+        if self.peer.is_none() {
+            return;
+        }
+        let asks = self.random.random_bool(0.7);
+        let Some(peer) = &self.peer else { return };
+        let [asking, other] =
+            if asks { [&self.indexer, &peer.indexer] } else { [&peer.indexer, &self.indexer] };
+        let told: Vec<_> = asking
+            .wanted()
+            .into_iter()
+            .map(|wanted| {
+                let mut told = Vec::new();
+                other.write_publisher(wanted.publisher_id, &mut told).unwrap();
+                (wanted, told)
+            })
+            .collect();
+        while self.random.random_bool(0.3) {
+            self.publish();
+            self.deliver(true);
+            self.deliver_to_peer(true);
+        }
+        let Some(peer) = &self.peer else { return };
+        let asking = if asks { &self.indexer } else { &peer.indexer };
+        for (wanted, told) in told {
+            asking.take_over(&wanted, told.as_slice()).unwrap();
         }
     }
 
@@ -316,7 +385,7 @@ impl World {
         // Nothing of a process that has gone comes on a new connection.
         self.forget_late();
         self.clock = Clock::manual(self.clock.wall_ms());
-        (self.indexer, self.stream) = start(self.kind, self.replays, &self.clock);
+        (self.indexer, self.stream) = start(self.kind, self.replays, self.peer.is_some(), &self.clock);
         self.indexer.read_snapshot(snapshot.as_slice()).unwrap();
         self.check();
         // It connects again, and asks first.
@@ -324,11 +393,11 @@ impl World {
     }
 
     /// What is known of each worker: the state, the last number, what is missing, and the reach into each prompt.
-    fn known(&self) -> BTreeMap<u64, (KnowledgeState, Option<u64>, u64, Reaches)> {
+    fn known(&self, indexer: &Indexer) -> BTreeMap<u64, (KnowledgeState, Option<u64>, u64, Reaches)> {
         let mut all = BTreeMap::new();
         for prompt in &self.prompts {
             let query = Query { prompt: PromptContent::Hashes(prompt.clone()), ..Query::default() };
-            for answer in self.indexer.overlap(&query).unwrap().ranks {
+            for answer in indexer.overlap(&query).unwrap().ranks {
                 let fresh = answer.freshness.unwrap();
                 let entry = all.entry(answer.worker_id).or_insert_with(|| {
                     (answer.knowledge, fresh.last_event_id, fresh.missing_events, Vec::new())
@@ -340,7 +409,14 @@ impl World {
     }
 
     fn check(&self) {
-        for (worker, (state, last, missing, reaches)) in self.known() {
+        self.check_one(&self.indexer);
+        if let Some(peer) = &self.peer {
+            self.check_one(&peer.indexer);
+        }
+    }
+
+    fn check_one(&self, indexer: &Indexer) {
+        for (worker, (state, last, missing, reaches)) in self.known(indexer) {
             let publisher = self.publishers.iter().find(|publisher| publisher.worker == worker).unwrap();
             let fits = |truth: &Reaches| match state {
                 KnowledgeState::Unknown => true,
@@ -373,9 +449,12 @@ impl World {
         while !self.on_the_way.is_empty() {
             self.deliver(false);
         }
+        if let Some(peer) = &mut self.peer {
+            peer.on_the_way.clear();
+        }
         self.pass(0);
-        self.clock.advance(10_000);
-        self.indexer.tick();
+        self.advance(10_000);
+        self.pass(0);
         for publisher in &mut self.publishers {
             publisher.restart();
             publisher.clears = false;
@@ -383,12 +462,13 @@ impl World {
         for _ in 0..4 * self.publishers.len() {
             self.publish();
             self.deliver(false);
+            self.deliver_to_peer(false);
         }
         for _ in 0..3 {
             self.answer(false);
         }
         self.check();
-        let known = self.known();
+        let known = self.known(&self.indexer);
         for publisher in self.publishers.iter().filter(|publisher| publisher.event_id > 0) {
             let (state, ..) = known[&publisher.worker];
             assert_eq!(
@@ -412,8 +492,14 @@ fn play(seed: u64) {
         if world.random.random_bool(0.9) {
             world.deliver(true);
         }
+        if world.random.random_bool(0.9) {
+            world.deliver_to_peer(true);
+        }
         if world.random.random_bool(0.1) {
             world.answer(true);
+        }
+        if world.random.random_bool(0.1) {
+            world.hand_over();
         }
         if world.random.random_bool(0.03) {
             world.restart_kvtide(true);
