@@ -303,7 +303,7 @@ class Fleet:
 
     def step(self, worker_id):
         """Runs a prompt that nobody has seen before."""
-        self.servers[worker_id].complete(self.conversations.tokens(8))
+        self.servers[worker_id].complete(self.conversations.tokens(3 * BLOCK_SIZE))
 
 
 def scenario(fleet):

@@ -1,5 +1,7 @@
 //! Real processes for tests: a nats-server and a kvtide, each on a free port and stopped with its handle.
 
+mod relay;
+
 use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
@@ -12,6 +14,8 @@ use std::{
 
 use serde_json::Value;
 use ureq::http::Request;
+
+pub use relay::Relay;
 
 /// How long a process may take to be there, and a state to be reached.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -48,6 +48,9 @@ enum Continuity {
     Restarted,
     /// Taken before.
     Repeated,
+    /// A number that was taken before, and yet published later than all that was: the publisher has started again, and its
+    /// beginning was missed.
+    Contradicted,
     /// Others must come first.
     Early,
 }
@@ -89,7 +92,9 @@ impl Mirror {
                 self.early.forget(publisher);
                 self.apply_in_turn(incoming, &mut applied);
             }
-            Continuity::Behind { .. } | Continuity::Repeated => self.apply_in_turn(incoming, &mut applied),
+            Continuity::Behind { .. } | Continuity::Repeated | Continuity::Contradicted => {
+                self.apply_in_turn(incoming, &mut applied);
+            }
         }
         self.look_for_missing(publisher);
         applied
@@ -136,6 +141,15 @@ impl Mirror {
             Continuity::Restarted => (0, true),
             Continuity::Early | Continuity::Repeated => {
                 applied.repeated += 1;
+                return applied;
+            }
+            Continuity::Contradicted => {
+                applied.repeated += 1;
+                publisher.whole = false;
+                publisher.last_published_at_ms = frame.published_at_ms;
+                applied.add(self.lose_ranks(frame.publisher_id, |stream, update, applied| {
+                    stream.hole(update, 1, applied);
+                }));
                 return applied;
             }
         };
@@ -187,16 +201,27 @@ impl Mirror {
 
     /// So many frames of a publisher, the next ones, are lost: a hole in each of its ranks.
     pub(super) fn lose_frames(&mut self, id: u64, lost: u64) -> Applied {
+        if let Some(publisher) = self.publishers.get_mut(&id) {
+            publisher.unreadable += lost;
+            publisher.whole = false;
+        }
+        self.lose_ranks(id, |stream, update, applied| stream.lose_messages(update, lost, applied))
+    }
+
+    /// Something of a publisher is lost to all of its ranks.
+    fn lose_ranks(
+        &mut self,
+        id: u64,
+        lose: impl Fn(&mut RankStream, &mut Update<'_>, &mut Applied),
+    ) -> Applied {
         let mut applied = Applied::default();
         let times = self.times(None);
-        let Some(publisher) = self.publishers.get_mut(&id) else { return applied };
-        publisher.unreadable += lost;
-        publisher.whole = false;
+        let Some(publisher) = self.publishers.get(&id) else { return applied };
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
             for &rank in &publisher.ranks {
                 if let Some(stream) = fed_by(ranks, rank, id) {
-                    stream.lose_messages(update, lost, &mut applied);
+                    lose(stream, update, &mut applied);
                     stream.mark(update, times);
                 }
             }
@@ -292,6 +317,7 @@ impl Publisher {
             Step::Repeat if starts && frame.published_at_ms > self.last_published_at_ms => {
                 Continuity::Restarted
             }
+            Step::Repeat if frame.published_at_ms > self.last_published_at_ms => Continuity::Contradicted,
             Step::Repeat => Continuity::Repeated,
             Step::Gap { missing } if missing > self.unreadable => Continuity::Early,
             Step::Gap { .. } => Continuity::Behind { lost: 0 },
@@ -301,7 +327,7 @@ impl Publisher {
     /// Takes a frame's number unless it is a repeat. What is missing in front of it is lost.
     fn take(&mut self, frame: &Frame) -> Continuity {
         let restarted = match self.stands(frame) {
-            Continuity::Repeated => return Continuity::Repeated,
+            passed_over @ (Continuity::Repeated | Continuity::Contradicted) => return passed_over,
             Continuity::Restarted => {
                 *self = Publisher { ranks: std::mem::take(&mut self.ranks), ..Publisher::default() };
                 true

@@ -71,7 +71,7 @@ fn a_restart_takes_the_old_lifes_blocks_with_it_and_late_frames_bring_none_back(
     world.clock.advance(199);
     assert_eq!(world.frame(1, 1, 3), REPEATED);
     world.expect(KnowledgeState::Complete, 2, &[2]);
-    // Frames of a number that was taken are repeats whenever they come.
+    // Frames of a number that was taken are late whenever they come.
     world.clock.advance(60_000);
     assert_eq!(world.frame(1, 1, 3), REPEATED);
     world.expect(KnowledgeState::Complete, 2, &[2]);

@@ -8,3 +8,4 @@ mod handover;
 mod nats;
 mod proofs;
 mod reorder;
+mod storms;

@@ -48,11 +48,7 @@ impl World {
 
     /// Core NATS keeps nothing: what is published before the subscription is there would be lost.
     fn wait_until_followed(&mut self) {
-        self.runtime.block_on(async {
-            let mut probe = self.client.subscribe(format!("{SUBJECT}.probe")).await.unwrap();
-            self.client.publish(format!("{SUBJECT}.probe"), "".into()).await.unwrap();
-            futures_util::StreamExt::next(&mut probe).await.unwrap();
-        });
+        self.flush();
         self.kvtide.wait_for_log("connected to NATS");
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
@@ -61,8 +57,13 @@ impl World {
         self.runtime.block_on(self.client.publish(SUBJECT, frame.into())).unwrap();
     }
 
+    /// Returns when the bus has routed what was published.
     pub(crate) fn flush(&self) {
-        self.runtime.block_on(self.client.flush()).unwrap();
+        self.runtime.block_on(async {
+            let mut probe = self.client.subscribe(format!("{SUBJECT}.probe")).await.unwrap();
+            self.client.publish(format!("{SUBJECT}.probe"), "".into()).await.unwrap();
+            futures_util::StreamExt::next(&mut probe).await.unwrap();
+        });
     }
 
     /// Tells the model what a frame's events mean.
@@ -151,9 +152,14 @@ fn rank_of(value: &Value) -> Rank {
 
 /// A publisher of one worker, whose prompts come from a few contents so that they share prefixes.
 pub(crate) struct Publisher {
-    worker_id: u64,
+    pub(crate) worker_id: u64,
+    publisher_id: u64,
+    /// Restarts so far: each begins later than all that was published before.
+    restarts: u64,
     sequence: u64,
     event_id: u64,
+    /// It clears its cache now and then, after which nobody knows whether its host memory is empty too.
+    pub(crate) clears: bool,
     random: StdRng,
     /// Names in use and what is in front of them.
     known: Vec<Vec<u64>>,
@@ -162,16 +168,34 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new(worker_id: u64) -> Publisher {
         let random = StdRng::seed_from_u64(worker_id);
-        Publisher { worker_id, sequence: 0, event_id: 0, random, known: Vec::new() }
+        let publisher_id = 1000 * worker_id;
+        Publisher {
+            worker_id,
+            publisher_id,
+            restarts: 0,
+            sequence: 0,
+            event_id: 0,
+            clears: true,
+            random,
+            known: Vec::new(),
+        }
+    }
+
+    /// Begins again with nothing, perhaps under its old id.
+    pub(crate) fn restart(&mut self, same_id: bool) {
+        self.restarts += 1;
+        self.publisher_id += u64::from(!same_id);
+        (self.sequence, self.event_id) = (0, 0);
+        self.known.clear();
     }
 
     /// A frame of a few random events.
     pub(crate) fn frame(&mut self) -> Frame {
         let events = (0..self.random.random_range(1..6)).map(|_| self.event()).collect();
         let frame = Frame {
-            publisher_id: 1000 + self.worker_id,
+            publisher_id: self.publisher_id,
             sequence: self.sequence,
-            published_at: 1_700_000_000_000 + self.sequence,
+            published_at: 1_700_000_000_000 + 1_000_000 * self.restarts + self.sequence,
             events,
         };
         self.sequence += 1;
@@ -183,7 +207,7 @@ impl Publisher {
         let tier =
             ["device", "device", "device", "host_pinned", "disk", "external"][self.random.random_range(0..6)];
         let data = match self.random.random_range(0..100) {
-            0 => json!("cleared"),
+            0 if self.clears => json!("cleared"),
             1..30 if !self.known.is_empty() => {
                 let chain = &self.known[self.random.random_range(0..self.known.len())];
                 let from = self.random.random_range(0..chain.len());

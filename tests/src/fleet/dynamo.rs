@@ -94,7 +94,18 @@ impl Fleet {
             *publisher = Publisher { ranks: std::mem::take(&mut publisher.ranks), ..Publisher::default() };
         }
         let mut lost = match publisher.last {
-            Some(last) if frame.sequence <= last => return,
+            Some(last) if frame.sequence <= last => {
+                if frame.at > publisher.last_at {
+                    // It has started again, and nobody knows with what.
+                    (publisher.whole, publisher.last_at) = (false, frame.at);
+                    for rank in publisher.ranks.clone() {
+                        if self.is_in_charge(frame.publisher, rank) {
+                            self.hole(rank, 1);
+                        }
+                    }
+                }
+                return;
+            }
             Some(last) => frame.sequence - last - 1,
             None => {
                 publisher.whole = frame.sequence == 0;
