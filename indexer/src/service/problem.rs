@@ -78,10 +78,6 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
     }
 
-    pub(super) fn internal(detail: &str) -> Problem {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
-    }
-
     pub(super) fn unknown_worker(worker_id: u64, dp_rank: Option<u32>) -> Problem {
         let detail = "no such worker is known, or no such data-parallel rank of it";
         Problem::new(StatusCode::NOT_FOUND, "unknown-worker", detail)

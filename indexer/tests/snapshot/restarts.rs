@@ -1,7 +1,17 @@
 //! A kvtide that ends, and another that goes on with what it has written.
 
-use std::{path::Path, thread::sleep, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    path::Path,
+    thread::sleep,
+    time::Duration,
+};
 
+use kvtide::{
+    Clock, Indexer, Limits,
+    snapshot::{Peer, resume},
+};
 use kvtide_tests::{
     Folder,
     harness::{Kvtide, wait_for},
@@ -132,4 +142,27 @@ fn a_full_disk_leaves_the_last_snapshot_as_it_is() {
     assert_eq!(std::fs::read(&file).unwrap(), whole);
     let left = std::fs::read_dir(Path::new(&file).parent().unwrap()).unwrap().count();
     assert_eq!(left, 1, "nothing half written is left");
+}
+
+#[test]
+fn whoever_takes_no_more_of_a_snapshot_does_not_keep_others_from_theirs() {
+    // More than all buffers on the way hold.
+    const BLOCKS: u64 = 700_000;
+    let kvtide = start(&[]);
+    let block = |n: u64| json!({"sequence_hash": n, "block_hash": format!("{:x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15))});
+    let blocks: Vec<Value> = (1..=BLOCKS).map(block).collect();
+    let body = json!({"scope": {"model": "m", "block_size": 4}, "worker_id": 8,
+                      "events": [{"type": "stored", "blocks": blocks}]});
+    assert_eq!(kvtide.post("/v1/events", &body).0, 200);
+    let mut stalled = TcpStream::connect(kvtide.url().trim_start_matches("http://")).unwrap();
+    stalled.write_all(b"GET /v1/snapshot HTTP/1.1\r\nHost: kvtide\r\n\r\n").unwrap();
+    let mut head = [0; 1000];
+    stalled.read_exact(&mut head).unwrap();
+    sleep(Duration::from_millis(500));
+    drop(stalled);
+    let indexer = Indexer::new(Limits::default(), Clock::default());
+    let peer = Peer::new(kvtide.url());
+    resume(&indexer, None, &[peer]);
+    let [scope] = indexer.scopes().try_into().unwrap();
+    assert_eq!((scope.size.held_blocks, scope.ranks.len()), (BLOCKS, 1));
 }
