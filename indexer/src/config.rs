@@ -257,7 +257,7 @@ impl Config {
         let mut streams = Vec::new();
         for config in &self.streams {
             let mut stream = config.stream()?;
-            stream.has_peers = !self.snapshot.peers.is_empty() && stream.format == Format::Dynamo;
+            stream.has_peers = !self.snapshot.peers.is_empty();
             if !names.insert(config.name()) {
                 return Err(ConfigError::SameName { name: stream.name });
             }

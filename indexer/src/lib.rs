@@ -61,7 +61,7 @@ pub use indexer::{
     ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
 };
 pub use limits::Limits;
-pub use mirror::{Applied, ReplayRequest};
+pub use mirror::{Applied, Part, ReplayRequest};
 pub use query::{PromptContent, Query, QueryError};
 pub use scope::{Scope, ScopeQuery};
 pub use stream::{EngineStream, Format, GapPolicy, Stream};

@@ -26,6 +26,7 @@ use ranks::Ranks;
 
 pub(crate) use dynamo::Publisher;
 pub(crate) use engine::LiveBatch;
+pub use handover::Part;
 pub use replay::ReplayRequest;
 pub(crate) use replay::ReplayedBatch;
 pub(crate) use saved::{KnownStream, SavedMirror};

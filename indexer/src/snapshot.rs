@@ -17,7 +17,7 @@ use kvtide_radix::{Rank, RankSettings, RestoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BindError, Indexer, Scope,
+    BindError, Indexer, Part, Scope,
     indexer::{ScopeIndex, direct_name},
     mirror::{KnownStream, SavedMirror},
     stream::Format,
@@ -44,11 +44,11 @@ pub struct Summary {
     pub left_out: usize,
 }
 
-/// One of Dynamo's publishers, of which frames are missing.
+/// A part of which something is missing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Wanted {
-    /// The publisher.
-    pub publisher_id: u64,
+    /// What to ask another kvtide for.
+    pub part: Part,
     scope: Scope,
 }
 
@@ -101,15 +101,15 @@ impl Indexer {
         self.write(to, None)
     }
 
-    /// Writes down what the ranks of one of Dynamo's publishers hold, for another kvtide that has missed some of its frames.
+    /// Writes a part down, for another kvtide that has missed something of it.
     ///
     /// # Errors
     /// [`SnapshotError::Io`].
-    pub fn write_publisher(&self, publisher_id: u64, to: impl Write) -> Result<Summary, SnapshotError> {
-        self.write(to, Some(publisher_id))
+    pub fn write_part(&self, part: Part, to: impl Write) -> Result<Summary, SnapshotError> {
+        self.write(to, Some(part))
     }
 
-    fn write(&self, mut to: impl Write, publisher_id: Option<u64>) -> Result<Summary, SnapshotError> {
+    fn write(&self, mut to: impl Write, part: Option<Part>) -> Result<Summary, SnapshotError> {
         to.write_all(&MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
         let mut encoder = zstd::Encoder::new(to, COMPRESSION)?;
@@ -119,7 +119,7 @@ impl Indexer {
         write_value(&mut encoder, &scopes.len())?;
         let names = self.stream_names();
         for index in scopes {
-            let mirror = index.mirror.lock().save(publisher_id, |source| names.get(&source).cloned());
+            let mirror = index.mirror.lock().save(part, |source| names.get(&source).cloned());
             summary.ranks += mirror.ranks();
             let saved = SavedScope { scope: index.scope.clone(), eagle: index.hashing.eagle, mirror };
             write_value(&mut encoder, &saved)?;
@@ -154,18 +154,18 @@ impl Indexer {
         Ok(summary)
     }
 
-    /// Publishers of which frames are missing here that another kvtide may have seen: ask one for what it has
-    /// [written down](Indexer::write_publisher), and hand the answer to [`Indexer::take_over`].
+    /// Parts of which something is missing here that another kvtide may have seen: ask one for what it has
+    /// [written down](Indexer::write_part), and hand the answer to [`Indexer::take_over`].
     #[must_use]
     pub fn wanted(&self) -> Vec<Wanted> {
         let of_scope = |index: Arc<ScopeIndex>| {
             let wanted = index.mirror.lock().wanted();
-            wanted.into_iter().map(move |publisher_id| Wanted { publisher_id, scope: index.scope.clone() })
+            wanted.into_iter().map(move |part| Wanted { part, scope: index.scope.clone() })
         };
         self.scope_indexes().into_iter().flat_map(of_scope).collect()
     }
 
-    /// Goes on with what another kvtide has told of a publisher. Whether it has: nothing is taken where it has not seen what
+    /// Goes on with what another kvtide has told. Whether it has: nothing is taken where it has not seen what
     /// is missing here, so that it may be asked again.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Indexer {
         let Some(index) = self.scope_index(&wanted.scope) else { return Ok(false) };
         let of_scope = |saved: &&SavedScope| saved.scope == wanted.scope && saved.eagle == index.hashing.eagle;
         let Some(saved) = saved.iter().find(of_scope) else { return Ok(false) };
-        let taken = index.mirror.lock().take_over(wanted.publisher_id, &saved.mirror);
+        let taken = index.mirror.lock().take_over(wanted.part, &saved.mirror);
         let Some((source, applied)) = taken else { return Ok(false) };
         self.count(source, &applied);
         Ok(true)

@@ -21,8 +21,9 @@ pub struct Stream {
     pub format: Format,
     /// What becomes of a rank of which something is lost for good.
     pub gap_policy: GapPolicy,
-    /// Of Dynamo frames: other kvtides follow them too. Whoever brings them asks those for what was missed
-    /// ([`Indexer::wanted`](crate::Indexer::wanted)); the publisher's ranks wait for the answer.
+    /// Other kvtides follow it too. Whoever brings its messages asks those for what was missed
+    /// ([`Indexer::wanted`](crate::Indexer::wanted)); its ranks wait for the answer. Of an engine, where it can be asked itself
+    /// but does not keep what is missing.
     pub has_peers: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Asks other kvtides for what they hold of publishers of which frames are missing here.
+//! Asks other kvtides for what is missing here: of publishers on the bus, and of engines that do not keep it any more.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Before the others are asked again: at first, and at most.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
-/// When a publisher is asked for next, and how long to wait after that.
+/// When a part is asked for next, and how long to wait after that.
 type Turn = (Instant, Duration);
 
 /// Asks until it is stopped, as many at once as `asking` allows.
@@ -70,13 +70,13 @@ pub(super) async fn run(
 
 /// Asks one after the other, until one has seen what is missing.
 fn ask(indexer: &Indexer, peers: &[Peer], wanted: &Wanted) {
-    let publisher = wanted.publisher_id;
+    let part = wanted.part;
     for peer in peers {
-        let told = peer.publisher(publisher).map_err(SnapshotError::from);
+        let told = peer.part(part).map_err(SnapshotError::from);
         match told.and_then(|told| indexer.take_over(wanted, told)) {
-            Ok(true) => return info!(%peer, publisher, "goes on with what a peer has told of a publisher"),
-            Ok(false) => debug!(%peer, publisher, "a peer has not seen what is missing"),
-            Err(reason) => debug!(%peer, publisher, %reason, "a peer could not tell"),
+            Ok(true) => return info!(%peer, ?part, "goes on with what a peer has told"),
+            Ok(false) => debug!(%peer, ?part, "a peer has not seen what is missing"),
+            Err(reason) => debug!(%peer, ?part, %reason, "a peer could not tell"),
         }
     }
 }

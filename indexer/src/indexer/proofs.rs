@@ -53,6 +53,7 @@ impl Indexer {
         let replayed = |(sequence, payload): (u64, B)| ReplayedBatch {
             sequence,
             digest: digest(payload.as_ref()),
+            bytes: payload.as_ref().len(),
             batch: decoder.decode(payload.as_ref()).ok(),
         };
         let batches = batches.into_iter().map(replayed).collect();

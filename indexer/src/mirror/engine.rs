@@ -35,6 +35,13 @@ pub(super) struct NewestBatch {
     taken_ms: u64,
 }
 
+impl NewestBatch {
+    /// One that was published then, and is taken now.
+    pub(super) fn of(published_at_ms: u64, times: Times) -> NewestBatch {
+        NewestBatch { published_at_ms, taken_ms: times.steady_ms }
+    }
+}
+
 /// How a batch's number continues its rank's stream.
 #[derive(Clone, Copy)]
 enum Continuity {
@@ -202,7 +209,7 @@ impl RankStream {
         self.advance(update, sequence, 0, applied);
         let published_at_ms = times.published_at_ms.unwrap_or(0);
         if published_at_ms >= self.newest_batch.published_at_ms || !self.is_older(times) {
-            self.newest_batch = NewestBatch { published_at_ms, taken_ms: times.steady_ms };
+            self.newest_batch = NewestBatch::of(published_at_ms, times);
         }
         self.last_digest = digest;
         self.apply_events(update, &batch, times, applied);

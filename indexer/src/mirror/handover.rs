@@ -12,6 +12,15 @@ use super::{
     saved::{SavedMirror, SavedStream},
 };
 
+/// A part of what is known, of which something is missing to whoever asks another kvtide for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Part {
+    /// What one of Dynamo's publishers feeds.
+    Publisher(u64),
+    /// One rank of an engine.
+    Rank(Rank),
+}
+
 /// What is missing of a publisher.
 #[derive(Clone, Copy)]
 pub(super) struct Missing {
@@ -29,10 +38,22 @@ impl Missing {
 }
 
 impl Mirror {
-    /// Publishers of which something is missing that another kvtide may have seen.
-    pub(crate) fn wanted(&self) -> Vec<u64> {
-        let wanted = self.publishers.iter().filter(|(_, publisher)| publisher.missing.is_some());
-        wanted.map(|(&id, _)| id).collect()
+    /// Parts of which something is missing that another kvtide may have seen.
+    pub(crate) fn wanted(&self) -> Vec<Part> {
+        let now_ms = self.clock.steady_ms();
+        let publishers = self.publishers.iter().filter(|(_, publisher)| publisher.missing.is_some());
+        let ranks = self.ranks.iter().filter(|(_, stream)| stream.wants_a_peer(now_ms));
+        let publishers = publishers.map(|(&id, _)| Part::Publisher(id));
+        publishers.chain(ranks.map(|(rank, _)| Part::Rank(rank))).collect()
+    }
+
+    /// Goes on with what another kvtide has told, as one version. None, and nothing has changed, unless it has seen what is
+    /// missing here, in the same life.
+    pub(crate) fn take_over(&mut self, part: Part, saved: &SavedMirror) -> Option<(u32, Applied)> {
+        match part {
+            Part::Publisher(id) => self.take_over_publisher(id, saved),
+            Part::Rank(rank) => self.take_over_rank(rank, saved),
+        }
     }
 
     /// Whether a publisher's frames wait for what another kvtide has to tell.
@@ -117,9 +138,8 @@ impl Mirror {
         Some((missing.source.id, applied))
     }
 
-    /// Goes on with what another kvtide has told of a publisher, as one version, and then with the frames that have waited.
-    /// None, and nothing has changed, unless it has seen what is missing here, in the same life.
-    pub(crate) fn take_over(&mut self, id: u64, saved: &SavedMirror) -> Option<(u32, Applied)> {
+    /// The frames that have waited follow.
+    fn take_over_publisher(&mut self, id: u64, saved: &SavedMirror) -> Option<(u32, Applied)> {
         let times = self.times(None);
         let publisher = self.publishers.get_mut(&id)?;
         let missing = publisher.missing?;
@@ -192,13 +212,20 @@ impl RankStream {
             self.claims = Claims::of(publisher, times.steady_ms);
             self.begin_life(update, false, applied);
         }
-        let SavedStream { knowledge, last, lower_tier_used, .. } = *told.stream;
-        let whole = update.adopt(self.slot, told.dump, told.number).is_ok_and(|outcome| outcome.dropped == 0);
-        if whole && matches!(knowledge, Knowledge::Complete | Knowledge::Partial) {
-            self.go_on(knowledge, last, lower_tier_used);
-        } else {
+        if !self.adopt(update, told) {
             self.hole(update, 1, applied);
         }
         self.mark(update, times);
+    }
+
+    /// Holds and knows what was told. Whether that could be: else something is lost.
+    pub(super) fn adopt(&mut self, update: &mut Update<'_>, told: &Told<'_>) -> bool {
+        let SavedStream { knowledge, last, lower_tier_used, .. } = *told.stream;
+        let whole = update.adopt(self.slot, told.dump, told.number).is_ok_and(|outcome| outcome.dropped == 0);
+        let known = matches!(knowledge, Knowledge::Complete | Knowledge::Partial);
+        if whole && known {
+            self.go_on(knowledge, last, lower_tier_used);
+        }
+        whole && known
     }
 }

@@ -79,14 +79,17 @@ impl Ranks {
         self.streams.get_mut(&rank)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Rank, &RankStream)> {
+        self.streams.iter().map(|(&rank, stream)| (rank, stream))
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RankStream> {
         self.streams.values_mut()
     }
 
     /// The ranks that a source feeds.
     pub(super) fn of(&self, source: Source) -> impl Iterator<Item = (Rank, &RankStream)> {
-        let all = self.streams.iter().map(|(&rank, stream)| (rank, stream));
-        all.filter(move |(_, stream)| stream.source.id == source.id)
+        self.iter().filter(move |(_, stream)| stream.source.id == source.id)
     }
 
     /// The same, to be changed.

@@ -1,5 +1,5 @@
-//! A rank that has missed batches which its engine still has: its blocks stay as they were, and what comes meanwhile
-//! waits, until the engine's answer closes the gap or there is none in time.
+//! A rank that has missed batches which its engine still has, or another kvtide has seen: its blocks stay as they were, and
+//! what comes meanwhile waits, until an answer closes the gap or there is none in time.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,18 @@ use kvtide_radix::{Knowledge, Life, Rank, Update};
 
 use super::{
     Applied, Mirror, Source, Times, WAITING, WAITING_BYTES,
-    engine::{NumberedBatch, milliseconds},
+    engine::{NewestBatch, NumberedBatch, milliseconds},
+    handover::Told,
     rank::RankStream,
-    saved,
+    saved::{self, SavedMirror, SavedStream},
 };
 use crate::{pending::PendingEvents, stream::EngineStream};
 
 /// A rank waits for so long; then what is missing is lost.
 pub(super) const PATIENCE_MS: u64 = 10_000;
+
+/// An engine has so long to answer before others are asked too.
+const ENGINE_FIRST_MS: u64 = 1000;
 
 /// What to ask an engine for: its batches from a number on. The answer goes to
 /// [`Indexer::apply_replay`](crate::Indexer::apply_replay).
@@ -35,6 +39,8 @@ pub struct ReplayRequest {
 pub(crate) struct ReplayedBatch {
     pub(crate) sequence: u64,
     pub(crate) digest: u64,
+    /// Length of its payload.
+    pub(crate) bytes: usize,
     /// None where it does not decode.
     pub(crate) batch: Option<Batch>,
 }
@@ -44,8 +50,8 @@ pub(super) struct Waiting {
     numbered: NumberedBatch,
     times: Times,
     bytes: usize,
-    /// Its events are pending for as long as it waits.
-    _pending: PendingEvents,
+    /// Its events are pending for as long as it waits, if it came by itself.
+    _pending: Option<PendingEvents>,
 }
 
 /// What a rank waits with.
@@ -55,11 +61,19 @@ pub(super) struct Recovery {
     until_ms: u64,
     /// Nothing is known to be missing, and nothing shows yet that the stream goes on.
     unproven: bool,
+    /// The engine has answered, and does not keep what is missing any more.
+    not_kept: bool,
 }
 
 impl Recovery {
     fn of_missed(now_ms: u64) -> Recovery {
-        Recovery { waiting: VecDeque::new(), bytes: 0, until_ms: now_ms + PATIENCE_MS, unproven: false }
+        let until_ms = now_ms + PATIENCE_MS;
+        Recovery { waiting: VecDeque::new(), bytes: 0, until_ms, unproven: false, not_kept: false }
+    }
+
+    /// Whether more waits than may.
+    fn is_full(&self) -> bool {
+        self.waiting.len() > WAITING || self.bytes > WAITING_BYTES
     }
 
     /// That of a rank whose publisher's frames wait for what other kvtides have to tell.
@@ -161,6 +175,20 @@ impl Mirror {
         named().or_else(|| known.map(|(rank, _)| rank)).or_else(configured)
     }
 
+    /// Goes on with what another kvtide has told of an engine's rank, and then with the batches that have waited; if it has
+    /// taken one of these last, and so has followed the same process.
+    pub(super) fn take_over_rank(&mut self, rank: Rank, saved: &SavedMirror) -> Option<(u32, Applied)> {
+        let times = self.times(None);
+        let told = saved.rank(rank)?;
+        let (last, digest) = (told.stream.last?, told.stream.last_digest);
+        let stream = self.ranks.get_mut(rank)?;
+        let waits = |one: &Waiting| (one.numbered.sequence, one.numbered.digest) == (last, digest);
+        stream.recovery.as_ref().filter(|recovery| recovery.waiting.iter().any(waits))?;
+        let mut applied = Applied::default();
+        self.writer.update(|update| stream.take_over_batches(update, &told, times, &mut applied));
+        Some((stream.source.id, applied))
+    }
+
     /// Gives up on answers that have not come in time. Returns what that did, by source.
     pub(super) fn give_up_overdue(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
@@ -233,8 +261,8 @@ impl RankStream {
         }
         applied.waiting += 1;
         recovery.bytes += bytes;
-        recovery.waiting.push_back(Waiting { numbered, times, bytes, _pending: pending });
-        if recovery.waiting.len() > WAITING || recovery.bytes > WAITING_BYTES {
+        recovery.waiting.push_back(Waiting { numbered, times, bytes, _pending: Some(pending) });
+        if recovery.is_full() {
             self.give_up(update, applied);
         }
     }
@@ -276,6 +304,10 @@ impl RankStream {
         let first = batches.first().map_or(0, |first| first.sequence);
         match verdict {
             Verdict::Ended => return self.recover(update, true, times, applied),
+            // Others may know what the engine does not keep.
+            Verdict::Unproven | Verdict::Begins { whole: false } if self.is_recovering() && self.source.has_peers => {
+                return self.let_all_wait(update, batches, times, applied);
+            }
             Verdict::Begins { whole } => self.begin_life(update, whole, applied),
             // What came live has closed the gap meanwhile.
             Verdict::Unproven
@@ -287,7 +319,7 @@ impl RankStream {
             Verdict::Unproven if self.cursor.step(first) == Step::Next => self.hole(update, 0, applied),
             Verdict::Unproven | Verdict::Continues => {}
         }
-        for ReplayedBatch { sequence, digest, batch } in batches {
+        for ReplayedBatch { sequence, digest, batch, .. } in batches {
             let Some(batch) = batch else {
                 self.skip_unreadable(update, sequence, digest, applied);
                 continue;
@@ -301,6 +333,67 @@ impl RankStream {
         if !self.is_recovering() {
             self.verify(request.asked_at_ms);
         }
+        self.mark(update, times);
+    }
+
+    /// Lets an engine's answer wait, in front of what has come meanwhile.
+    fn let_all_wait(
+        &mut self,
+        update: &mut Update<'_>,
+        batches: Vec<ReplayedBatch>,
+        times: Times,
+        applied: &mut Applied,
+    ) {
+        let taken = self.cursor.last();
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.not_kept = true;
+        // If it turns out to be lost, it is so although the numbers follow each other.
+        let first = batches.first().map(|first| first.sequence);
+        recovery.unproven |= taken.is_some_and(|taken| first == Some(taken + 1));
+        let last = batches.last().map(|last| last.sequence);
+        let live = std::mem::take(&mut recovery.waiting);
+        // One that does not decode is missing there.
+        let answered = batches.into_iter().filter(|replayed| Some(replayed.sequence) > taken);
+        recovery.waiting.extend(answered.filter_map(|ReplayedBatch { sequence, digest, bytes, batch }| {
+            let batch = batch?;
+            let times = Times { published_at_ms: Some(milliseconds(batch.published_at_s)), ..times };
+            Some(Waiting { numbered: NumberedBatch { sequence, digest, batch }, times, bytes, _pending: None })
+        }));
+        recovery.waiting.extend(live.into_iter().filter(|live| Some(live.numbered.sequence) > last));
+        recovery.bytes = recovery.waiting.iter().map(|waiting| waiting.bytes).sum();
+        if recovery.is_full() {
+            self.give_up(update, applied);
+        }
+    }
+
+    /// Whether another kvtide should be asked: the engine does not keep what is missing, or does not answer.
+    pub(super) fn wants_a_peer(&self, now_ms: u64) -> bool {
+        let wants = |recovery: &Recovery| {
+            let engine_had_time = now_ms + PATIENCE_MS >= recovery.until_ms + ENGINE_FIRST_MS;
+            !recovery.waiting.is_empty() && (recovery.not_kept || engine_had_time)
+        };
+        self.source.has_peers && self.source.replays && self.recovery.as_ref().is_some_and(wants)
+    }
+
+    /// Goes on with what another kvtide has told, if the last batch that it has taken is one that waits here: then it has
+    /// followed the same process. Whether it has.
+    fn take_over_batches(&mut self, update: &mut Update<'_>, told: &Told<'_>, times: Times, applied: &mut Applied) {
+        let &SavedStream { last, last_digest, newest_published_at_ms, ref windows, .. } = told.stream;
+        let Some(recovery) = self.recovery.take() else { return };
+        if self.cursor.last().is_none() {
+            self.begin_life(update, false, applied);
+        }
+        if self.adopt(update, told) {
+            self.last_digest = last_digest;
+            self.newest_batch = NewestBatch::of(newest_published_at_ms, times);
+            self.windows.clone_from(windows);
+            update.set_windows(self.slot, self.all_windows());
+        } else {
+            self.cursor.take(last.unwrap_or(0));
+            self.hole(update, 1, applied);
+        }
+        self.recovery = Some(Recovery { unproven: false, ..recovery });
+        self.end_waiting(update, applied);
         self.mark(update, times);
     }
 

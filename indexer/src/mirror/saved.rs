@@ -6,7 +6,7 @@ use kvtide_radix::{Dump, DumpError, Knowledge, Rank, RankSettings, RestoreError,
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Mirror, Source, claims::Claims, dynamo::Publisher, handover::Told, rank::RankStream, replay::Recovery,
+    Mirror, Source, claims::Claims, dynamo::Publisher, handover::{Part, Told}, rank::RankStream, replay::Recovery,
 };
 
 /// A rank that was written down waits for so long for its stream to go on; then it is forgotten.
@@ -33,9 +33,9 @@ pub(crate) struct SavedStream {
     /// Dynamo: who publishes.
     publisher: Option<u64>,
     /// Engines: what tells the last batch from another of its number, and when the newest one was published.
-    last_digest: u64,
-    newest_published_at_ms: u64,
-    windows: Vec<Window>,
+    pub(super) last_digest: u64,
+    pub(super) newest_published_at_ms: u64,
+    pub(super) windows: Vec<Window>,
 }
 
 /// Where a publisher's frames stand.
@@ -66,9 +66,17 @@ impl SavedMirror {
 
     /// The ranks that a publisher feeds.
     pub(super) fn ranks_of(&self, publisher: u64) -> impl Iterator<Item = Told<'_>> {
+        self.told().filter(move |told| told.stream.publisher == Some(publisher))
+    }
+
+    /// One rank.
+    pub(super) fn rank(&self, rank: Rank) -> Option<Told<'_>> {
+        self.told().find(|told| told.dumped.rank == rank)
+    }
+
+    fn told(&self) -> impl Iterator<Item = Told<'_>> {
         let streams = self.streams.iter().zip(&self.dump.ranks).enumerate();
-        let its = streams.filter(move |(_, (stream, _))| stream.publisher == Some(publisher));
-        its.map(|(number, (stream, dumped))| Told { stream, dumped, dump: &self.dump, number })
+        streams.map(|(number, (stream, dumped))| Told { stream, dumped, dump: &self.dump, number })
     }
 
     /// Whether this can be what was written.
@@ -83,14 +91,18 @@ impl SavedMirror {
 }
 
 impl Mirror {
-    /// Everything that another process needs to go on, or that of one publisher. `name_of` says what a source's stream is
-    /// called.
-    pub(crate) fn save(&self, of: Option<u64>, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
+    /// Everything that another process needs to go on, or a part of it. `name_of` says what a source's stream is called.
+    pub(crate) fn save(&self, part: Option<Part>, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
         let fed = |rank, publisher| {
             self.ranks.get(rank).is_some_and(|stream| stream.claims.is_current(publisher))
         };
-        let dump = self.writer.dump(|rank| of.is_none_or(|publisher| fed(rank, publisher)));
-        let publishers = self.publishers.iter().filter(|(id, _)| of.is_none_or(|of| of == **id));
+        let dump = self.writer.dump(|rank| match part {
+            None => true,
+            Some(Part::Publisher(publisher)) => fed(rank, publisher),
+            Some(Part::Rank(one)) => rank == one,
+        });
+        let publishers =
+            self.publishers.iter().filter(|(id, _)| part.is_none_or(|part| part == Part::Publisher(**id)));
         let stream = |rank: Rank| self.ranks.get(rank).map(|stream| stream.save(&name_of));
         SavedMirror {
             streams: dump.ranks.iter().filter_map(|dumped| stream(dumped.rank)).collect(),

@@ -30,7 +30,8 @@ impl Source {
 
     pub(crate) fn new(id: u32, stream: &Stream, conflict_silence_ms: u64) -> Source {
         let (replays, has_peers) = match &stream.format {
-            Format::Engine(engine) => (engine.replays, false),
+            // Only its own answers show which process' batches others have seen.
+            Format::Engine(engine) => (engine.replays, engine.replays && stream.has_peers),
             Format::Dynamo => (false, stream.has_peers),
             Format::Direct => (false, false),
         };

@@ -1,4 +1,4 @@
-//! `GET /v1/snapshot`: everything, or what is known of one publisher, for another kvtide to go on with.
+//! `GET /v1/snapshot`: everything, or what is known of one publisher or rank, for another kvtide to go on with.
 
 use std::{
     io::{self, BufWriter, ErrorKind, Write},
@@ -13,11 +13,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream::poll_fn;
+use kvtide_radix::Rank;
 use serde::Deserialize;
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::warn;
 
 use super::{Service, problem::Problem};
+use crate::Part;
 
 /// Bytes that are sent at once, and how many of these wait for the other side.
 const PIECE: usize = 64 << 10;
@@ -29,6 +31,28 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameters {
     publisher_id: Option<u64>,
+    worker_id: Option<u64>,
+    dp_rank: Option<u32>,
+}
+
+impl Parameters {
+    /// The part that is asked for, if it is not everything.
+    fn part(&self) -> Result<Option<Part>, Problem> {
+        match *self {
+            Parameters { publisher_id: None, worker_id: None, dp_rank: None } => Ok(None),
+            Parameters { publisher_id: Some(id), worker_id: None, dp_rank: None } => Ok(Some(Part::Publisher(id))),
+            Parameters { publisher_id: None, worker_id: Some(worker_id), dp_rank } => {
+                Ok(Some(Part::Rank(Rank { worker_id, dp_rank: dp_rank.unwrap_or(0) })))
+            }
+            Parameters { .. } => Err(malformed()),
+        }
+    }
+}
+
+fn malformed() -> Problem {
+    Problem::malformed(
+        "expected perhaps ?publisher_id=NUMBER or ?worker_id=NUMBER&dp_rank=NUMBER, got another query string",
+    )
 }
 
 /// Sent while it is written: it never is in memory as a whole. If it breaks off, what has come is no snapshot.
@@ -36,9 +60,8 @@ pub(super) async fn get(
     State(service): State<Service>,
     parameters: Result<Query<Parameters>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Ok(Query(Parameters { publisher_id })) = parameters else {
-        return Err(Problem::malformed("expected perhaps ?publisher_id=NUMBER, got another query string"));
-    };
+    let Query(parameters) = parameters.map_err(|_| malformed())?;
+    let part = parameters.part()?;
     // Nobody closes it, so that there is always a turn.
     let turn = Arc::clone(&service.snapshots).acquire_owned().await;
     let (pieces, mut body) = mpsc::channel(PIECES);
@@ -46,9 +69,9 @@ pub(super) async fn get(
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
         let to = BufWriter::with_capacity(PIECE, Sending { pieces: pieces.clone(), runtime: runtime.clone() });
-        let written = match publisher_id {
+        let written = match part {
             None => service.indexer.write_snapshot(to),
-            Some(publisher_id) => service.indexer.write_publisher(publisher_id, to),
+            Some(part) => service.indexer.write_part(part, to),
         };
         if let Err(reason) = written {
             warn!(%reason, "a snapshot was not taken");

@@ -6,6 +6,10 @@ use std::{
     time::Duration,
 };
 
+use kvtide_radix::Rank;
+
+use crate::Part;
+
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,9 +40,14 @@ impl Peer {
         self.get("")
     }
 
-    /// What it knows of one of Dynamo's publishers.
-    pub(crate) fn publisher(&self, publisher_id: u64) -> io::Result<impl Read + use<>> {
-        self.get(&format!("?publisher_id={publisher_id}"))
+    /// A part of that.
+    pub(crate) fn part(&self, part: Part) -> io::Result<impl Read + use<>> {
+        match part {
+            Part::Publisher(id) => self.get(&format!("?publisher_id={id}")),
+            Part::Rank(Rank { worker_id, dp_rank }) => {
+                self.get(&format!("?worker_id={worker_id}&dp_rank={dp_rank}"))
+            }
+        }
     }
 
     fn get(&self, query: &str) -> io::Result<impl Read + use<>> {

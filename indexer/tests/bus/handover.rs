@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvtide::{
-    BoundStream, Clock, Format, Indexer, KnowledgeState, KnowledgeState::*, Limits, Message, PromptContent,
+    BoundStream, Clock, Format, Indexer, KnowledgeState, KnowledgeState::*, Limits, Message, Part, PromptContent,
     Query, Scope, Stream,
 };
 use kvtide_radix::BlockHash;
@@ -42,7 +42,7 @@ impl Replica {
         let wanted = self.indexer.wanted();
         assert_eq!(wanted.len(), 1, "something is missing");
         let mut told = Vec::new();
-        other.indexer.write_publisher(wanted[0].publisher_id, &mut told).unwrap();
+        other.indexer.write_part(wanted[0].part, &mut told).unwrap();
         self.indexer.take_over(&wanted[0], told.as_slice()).unwrap()
     }
 }
@@ -255,7 +255,7 @@ fn what_a_peer_tells_is_read_whole_before_it_is_believed() {
     world.pass(200);
     let [wanted] = world.ours.indexer.wanted().try_into().unwrap();
     let mut told = Vec::new();
-    world.theirs.indexer.write_publisher(PUBLISHER, &mut told).unwrap();
+    world.theirs.indexer.write_part(Part::Publisher(PUBLISHER), &mut told).unwrap();
     for length in 0..told.len() {
         world.ours.indexer.take_over(&wanted, &told[..length]).unwrap_err();
     }

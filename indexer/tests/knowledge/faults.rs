@@ -331,7 +331,7 @@ impl World {
             .into_iter()
             .map(|wanted| {
                 let mut told = Vec::new();
-                other.write_publisher(wanted.publisher_id, &mut told).unwrap();
+                other.write_part(wanted.part, &mut told).unwrap();
                 (wanted, told)
             })
             .collect();
