@@ -173,7 +173,8 @@ impl Indexer {
     pub fn take_over(&self, wanted: &Wanted, from: impl Read) -> Result<bool, SnapshotError> {
         let saved = read(from)?;
         let Some(index) = self.scope_index(&wanted.scope) else { return Ok(false) };
-        let of_scope = |saved: &&SavedScope| saved.scope == wanted.scope && saved.eagle == index.hashing.eagle;
+        let of_scope =
+            |saved: &&SavedScope| saved.scope == wanted.scope && saved.eagle == index.hashing.eagle;
         let Some(saved) = saved.iter().find(of_scope) else { return Ok(false) };
         let taken = index.mirror.lock().take_over(wanted.part, &saved.mirror);
         let Some((source, applied)) = taken else { return Ok(false) };

@@ -192,7 +192,8 @@ impl Mirror {
             self.doubted_ms.insert(source.id, self.clock.steady_ms());
             return applied;
         };
-        let newest = publisher.frames.last().max(publisher.missing.map(Missing::up_to)).max(self.early.last(id));
+        let newest =
+            publisher.frames.last().max(publisher.missing.map(Missing::up_to)).max(self.early.last(id));
         if !newest.is_some_and(|newest| self.want(source, id, newest + 1, &mut applied)) {
             applied.add(self.lose_frames(id, 1));
         }

@@ -106,9 +106,7 @@ impl Early {
     /// Drops what is taken otherwise: frames up to that number, or of before that time.
     pub(super) fn drop_taken(&mut self, publisher: u64, last: Option<u64>, published_at_ms: u64) {
         let Some(frames) = self.publishers.get_mut(&publisher) else { return };
-        frames.retain(|&number, early| {
-            Some(number) > last && early.frame.published_at_ms >= published_at_ms
-        });
+        frames.retain(|&number, early| Some(number) > last && early.frame.published_at_ms >= published_at_ms);
         if frames.is_empty() {
             self.publishers.remove(&publisher);
         }

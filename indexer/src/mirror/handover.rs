@@ -114,9 +114,8 @@ impl Mirror {
     pub(super) fn give_up_wanted(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
         let publishers = self.publishers.iter();
-        let overdue = publishers.filter(|(_, publisher)| {
-            publisher.missing.is_some_and(|missing| missing.until_ms <= now_ms)
-        });
+        let overdue = publishers
+            .filter(|(_, publisher)| publisher.missing.is_some_and(|missing| missing.until_ms <= now_ms));
         let overdue: Vec<u64> = overdue.map(|(&id, _)| id).collect();
         overdue.into_iter().filter_map(|id| self.give_up_on(id)).collect()
     }
@@ -144,7 +143,8 @@ impl Mirror {
         let publisher = self.publishers.get_mut(&id)?;
         let missing = publisher.missing?;
         let theirs = saved.publisher(id).filter(|theirs| {
-            theirs.last >= Some(missing.up_to) && theirs.last_published_at_ms >= publisher.last_published_at_ms
+            theirs.last >= Some(missing.up_to)
+                && theirs.last_published_at_ms >= publisher.last_published_at_ms
         })?;
         let of_publisher = || saved.ranks_of(id);
         let mut applied = Applied { recovered: 1, ..Applied::default() };

@@ -305,7 +305,9 @@ impl RankStream {
         match verdict {
             Verdict::Ended => return self.recover(update, true, times, applied),
             // Others may know what the engine does not keep.
-            Verdict::Unproven | Verdict::Begins { whole: false } if self.is_recovering() && self.source.has_peers => {
+            Verdict::Unproven | Verdict::Begins { whole: false }
+                if self.is_recovering() && self.source.has_peers =>
+            {
                 return self.let_all_wait(update, batches, times, applied);
             }
             Verdict::Begins { whole } => self.begin_life(update, whole, applied),
@@ -357,7 +359,12 @@ impl RankStream {
         recovery.waiting.extend(answered.filter_map(|ReplayedBatch { sequence, digest, bytes, batch }| {
             let batch = batch?;
             let times = Times { published_at_ms: Some(milliseconds(batch.published_at_s)), ..times };
-            Some(Waiting { numbered: NumberedBatch { sequence, digest, batch }, times, bytes, _pending: None })
+            Some(Waiting {
+                numbered: NumberedBatch { sequence, digest, batch },
+                times,
+                bytes,
+                _pending: None,
+            })
         }));
         recovery.waiting.extend(live.into_iter().filter(|live| Some(live.numbered.sequence) > last));
         recovery.bytes = recovery.waiting.iter().map(|waiting| waiting.bytes).sum();
@@ -377,7 +384,13 @@ impl RankStream {
 
     /// Goes on with what another kvtide has told, if the last batch that it has taken is one that waits here: then it has
     /// followed the same process. Whether it has.
-    fn take_over_batches(&mut self, update: &mut Update<'_>, told: &Told<'_>, times: Times, applied: &mut Applied) {
+    fn take_over_batches(
+        &mut self,
+        update: &mut Update<'_>,
+        told: &Told<'_>,
+        times: Times,
+        applied: &mut Applied,
+    ) {
         let &SavedStream { last, last_digest, newest_published_at_ms, ref windows, .. } = told.stream;
         let Some(recovery) = self.recovery.take() else { return };
         if self.cursor.last().is_none() {

@@ -6,7 +6,12 @@ use kvtide_radix::{Dump, DumpError, Knowledge, Rank, RankSettings, RestoreError,
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Mirror, Source, claims::Claims, dynamo::Publisher, handover::{Part, Told}, rank::RankStream, replay::Recovery,
+    Mirror, Source,
+    claims::Claims,
+    dynamo::Publisher,
+    handover::{Part, Told},
+    rank::RankStream,
+    replay::Recovery,
 };
 
 /// A rank that was written down waits for so long for its stream to go on; then it is forgotten.
@@ -93,9 +98,8 @@ impl SavedMirror {
 impl Mirror {
     /// Everything that another process needs to go on, or a part of it. `name_of` says what a source's stream is called.
     pub(crate) fn save(&self, part: Option<Part>, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
-        let fed = |rank, publisher| {
-            self.ranks.get(rank).is_some_and(|stream| stream.claims.is_current(publisher))
-        };
+        let fed =
+            |rank, publisher| self.ranks.get(rank).is_some_and(|stream| stream.claims.is_current(publisher));
         let dump = self.writer.dump(|rank| match part {
             None => true,
             Some(Part::Publisher(publisher)) => fed(rank, publisher),

@@ -21,8 +21,13 @@ pub(crate) struct Source {
 
 impl Source {
     /// Who feeds a rank that is only registered.
-    pub(crate) const NOBODY: Source =
-        Source { id: u32::MAX, gap_policy: GapPolicy::Forget, replays: false, has_peers: false, conflict_silence_ms: 0 };
+    pub(crate) const NOBODY: Source = Source {
+        id: u32::MAX,
+        gap_policy: GapPolicy::Forget,
+        replays: false,
+        has_peers: false,
+        conflict_silence_ms: 0,
+    };
 
     pub(crate) fn is_nobody(self) -> bool {
         self.id == Source::NOBODY.id

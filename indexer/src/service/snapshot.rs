@@ -40,7 +40,9 @@ impl Parameters {
     fn part(&self) -> Result<Option<Part>, Problem> {
         match *self {
             Parameters { publisher_id: None, worker_id: None, dp_rank: None } => Ok(None),
-            Parameters { publisher_id: Some(id), worker_id: None, dp_rank: None } => Ok(Some(Part::Publisher(id))),
+            Parameters { publisher_id: Some(id), worker_id: None, dp_rank: None } => {
+                Ok(Some(Part::Publisher(id)))
+            }
             Parameters { publisher_id: None, worker_id: Some(worker_id), dp_rank } => {
                 Ok(Some(Part::Rank(Rank { worker_id, dp_rank: dp_rank.unwrap_or(0) })))
             }
@@ -68,7 +70,8 @@ pub(super) async fn get(
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let to = BufWriter::with_capacity(PIECE, Sending { pieces: pieces.clone(), runtime: runtime.clone() });
+        let to =
+            BufWriter::with_capacity(PIECE, Sending { pieces: pieces.clone(), runtime: runtime.clone() });
         let written = match part {
             None => service.indexer.write_snapshot(to),
             Some(part) => service.indexer.write_part(part, to),

@@ -23,7 +23,8 @@ pub fn resume(indexer: &Indexer, path: Option<&Path>, peers: &[Peer]) {
         return;
     }
     for peer in peers {
-        let taken = peer.everything().map_err(SnapshotError::from).and_then(|told| indexer.read_snapshot(told));
+        let taken =
+            peer.everything().map_err(SnapshotError::from).and_then(|told| indexer.read_snapshot(told));
         if report(&peer.to_string(), taken) {
             return;
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kvtide::{
-    BoundStream, Clock, Format, Indexer, KnowledgeState, KnowledgeState::*, Limits, Message, Part, PromptContent,
-    Query, Scope, Stream,
+    BoundStream, Clock, Format, Indexer, KnowledgeState, KnowledgeState::*, Limits, Message, Part,
+    PromptContent, Query, Scope, Stream,
 };
 use kvtide_radix::BlockHash;
 

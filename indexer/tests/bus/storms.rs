@@ -144,8 +144,7 @@ impl Fleet {
         };
         let lives = &self.truths[worker as usize - 1];
         // What comes late may be of the life before.
-        let held: Vec<[u64; 4]> =
-            lives.iter().filter_map(|life| Some(life.get(&last?)?[prompt])).collect();
+        let held: Vec<[u64; 4]> = lives.iter().filter_map(|life| Some(life.get(&last?)?[prompt])).collect();
         let right = if held.is_empty() { fits([0; 4]) } else { held.iter().any(|&held| fits(held)) };
         assert!(
             right,

@@ -4,24 +4,24 @@
 //!
 //! Runs for 30 seconds, or `KVTIDE_FAULT_SECONDS`. A seed that fails is played alone with `KVTIDE_FAULT_SEED`.
 
+mod publisher;
+
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use kvtide::{
     BoundStream, Clock, EngineStream, Format, Indexer, KnowledgeState, Limits, Message, PromptContent, Query,
-    Scope, Stream,
+    Scope, Stream, snapshot::Wanted,
 };
-use kvtide_radix::{BlockHash, Copies, RankSettings};
-use kvtide_tests::{
-    Model,
-    vectors::{BLOCK_SIZE, Kind, rank},
-};
+use kvtide_radix::BlockHash;
+use kvtide_tests::vectors::{BLOCK_SIZE, Kind};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::wire::{self, Announced, content};
+use crate::wire::content;
+use publisher::Publisher;
 
 /// Messages that a publisher sends in one seed, at most.
 const MESSAGES: usize = 60;
@@ -32,26 +32,6 @@ const START_MS: u64 = 1_700_000_000_000;
 /// Leading blocks of each prompt on the GPU, and with host memory.
 type Reaches = Vec<[u32; 2]>;
 
-/// One worker's publisher, and what it really holds.
-struct Publisher {
-    kind: Kind,
-    worker: u64,
-    id: u64,
-    sequence: u64,
-    event_id: u64,
-    held: Model,
-    /// Names in use, with the tokens of the chain up to each.
-    chains: Vec<(u64, Vec<u32>)>,
-    /// For each life, what was held after each batch or event.
-    truths: Vec<HashMap<u64, Reaches>>,
-    /// It clears its cache now and then, after which nobody knows whether its host memory is empty too.
-    clears: bool,
-    /// The latest life of which a message has arrived.
-    arrived: usize,
-    /// The latest messages, which an engine keeps.
-    kept: VecDeque<(u64, Vec<u8>)>,
-}
-
 /// A message on its way.
 #[derive(Clone)]
 struct Sent {
@@ -61,6 +41,15 @@ struct Sent {
     payload: Vec<u8>,
     /// It arrives as it is: nothing but its number shows another process.
     safe: bool,
+}
+
+impl Sent {
+    fn message(&self, kind: Kind) -> Message<'_> {
+        match kind {
+            Kind::Engine => Message::Batch { sequence: Some(self.sequence), payload: &self.payload },
+            Kind::Dynamo | Kind::Direct => Message::Frame(&self.payload),
+        }
+    }
 }
 
 struct World {
@@ -81,121 +70,9 @@ struct Peer {
     clock: Clock,
     indexer: Indexer,
     stream: Arc<BoundStream>,
-    on_the_way: VecDeque<Vec<u8>>,
-}
-
-impl Publisher {
-    fn new(kind: Kind, worker: u64) -> Publisher {
-        let mut publisher = Publisher {
-            kind,
-            worker,
-            id: 1000 * worker,
-            sequence: 0,
-            event_id: 0,
-            held: Model::new(BLOCK_SIZE, 65_536),
-            chains: Vec::new(),
-            truths: Vec::new(),
-            clears: true,
-            arrived: 0,
-            kept: VecDeque::new(),
-        };
-        publisher.restart();
-        publisher
-    }
-
-    /// A new process, which holds nothing.
-    fn restart(&mut self) {
-        let engine = self.kind == Kind::Engine;
-        let settings = RankSettings {
-            copies: if engine { Copies::Counted } else { Copies::Set },
-            recent_names: if engine { 1024 } else { 0 },
-            ..RankSettings::default()
-        };
-        self.held = Model::new(BLOCK_SIZE, 65_536);
-        self.held.join(rank(self.worker), settings);
-        (self.sequence, self.event_id) = (0, 0);
-        self.id += 1;
-        self.chains.clear();
-        self.kept.clear();
-        self.truths.push(HashMap::new());
-    }
-
-    /// Something that it does next.
-    fn act(&mut self, random: &mut StdRng) -> Announced {
-        let chain = self.chains.get(random.random_range(0..self.chains.len().max(1))).cloned();
-        match (random.random_range(0..100), chain) {
-            (0..2, _) if self.clears => {
-                self.chains.clear();
-                Announced::Cleared
-            }
-            (0..4, _) => Announced::Unheard,
-            (4..34, Some((name, _))) => {
-                Announced::Removed { names: vec![name], host: random.random_bool(0.2) }
-            }
-            (34..44, Some((name, tokens))) => {
-                let parent = (tokens.len() > 1).then(|| name_of(&tokens[..tokens.len() - 1], self.id));
-                let token = tokens[tokens.len() - 1];
-                Announced::Stored { parent, blocks: vec![(name, token)], host: true }
-            }
-            (_, chain) => {
-                let mut tokens =
-                    chain.filter(|_| random.random_bool(0.7)).map_or(Vec::new(), |(_, tokens)| tokens);
-                let parent = (!tokens.is_empty()).then(|| name_of(&tokens, self.id));
-                let mut blocks = Vec::new();
-                for _ in 0..random.random_range(1..4) {
-                    tokens.push(random.random_range(1..=TOKENS));
-                    let name = name_of(&tokens, self.id);
-                    self.chains.push((name, tokens.clone()));
-                    blocks.push((name, tokens[tokens.len() - 1]));
-                }
-                Announced::Stored { parent, blocks, host: false }
-            }
-        }
-    }
-
-    /// The next message. Notes what is held after it.
-    fn publish(&mut self, random: &mut StdRng, wall_ms: u64, prompts: &[Vec<BlockHash>]) -> (u64, Vec<u8>) {
-        let mut events = Vec::new();
-        for _ in 0..random.random_range(0..4) {
-            let event = self.act(random);
-            if let Some(event) = event.meaning(self.kind) {
-                self.held.apply(rank(self.worker), &event);
-            }
-            self.event_id += 1;
-            if self.kind == Kind::Dynamo {
-                self.note(self.event_id, prompts);
-            }
-            events.push((self.worker, self.event_id, event));
-        }
-        let sequence = self.sequence;
-        self.sequence += 1;
-        let payload = if self.kind == Kind::Dynamo {
-            wire::frame(self.id, sequence, wall_ms, &events)
-        } else {
-            self.note(sequence, prompts);
-            let events: Vec<Announced> = events.into_iter().map(|(_, _, event)| event).collect();
-            wire::batch(wall_ms, &events, 0)
-        };
-        self.kept.push_back((sequence, payload.clone()));
-        (sequence, payload)
-    }
-
-    fn note(&mut self, number: u64, prompts: &[Vec<BlockHash>]) {
-        let reach = |prompt: &Vec<BlockHash>| {
-            let [gpu, host, ..] = self.held.reach(rank(self.worker), prompt);
-            [gpu, host]
-        };
-        let reaches = prompts.iter().map(reach).collect();
-        self.truths.last_mut().unwrap().insert(number, reaches);
-    }
-}
-
-/// A process names its blocks as it likes.
-fn name_of(tokens: &[u32], process: u64) -> u64 {
-    let mut bytes: Vec<u8> = process.to_le_bytes().to_vec();
-    bytes.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
-    // 0 is a name as any other, but a process that calls everything so is none.
-    xxhash_rust::xxh3::xxh3_64(&bytes) | 1
+    on_the_way: VecDeque<Sent>,
+    /// By publisher, the latest life of which a message has arrived.
+    arrived: Vec<usize>,
 }
 
 fn start(kind: Kind, replays: bool, has_peers: bool, clock: &Clock) -> (Indexer, Arc<BoundStream>) {
@@ -215,11 +92,12 @@ impl World {
         let kind = if random.random_bool(0.5) { Kind::Dynamo } else { Kind::Engine };
         let replays = kind == Kind::Engine && random.random_bool(0.7);
         let clock = Clock::manual(START_MS);
-        let has_peers = kind == Kind::Dynamo && random.random_bool(0.6);
+        let has_peers = (kind == Kind::Dynamo || replays) && random.random_bool(0.6);
         let (indexer, stream) = start(kind, replays, has_peers, &clock);
         let peer = has_peers.then(|| {
             let (indexer, stream) = start(kind, replays, true, &clock);
-            Peer { clock: clock.clone(), indexer, stream, on_the_way: VecDeque::new() }
+            let (clock, on_the_way) = (clock.clone(), VecDeque::new());
+            Peer { clock, indexer, stream, on_the_way, arrived: vec![0; 4] }
         });
         let workers = if kind == Kind::Engine { 1 } else { random.random_range(1..4) };
         let prompts =
@@ -268,10 +146,11 @@ impl World {
             self.publishers[publisher].publish(&mut self.random, wall_ms, &self.prompts);
         let life = self.publishers[publisher].truths.len() - 1;
         let safe = self.kind == Kind::Engine && sequence == 0;
+        let sent = Sent { publisher, life, sequence, payload, safe };
         if let Some(peer) = &mut self.peer {
-            peer.on_the_way.push_back(payload.clone());
+            peer.on_the_way.push_back(sent.clone());
         }
-        self.on_the_way.push_back(Sent { publisher, life, sequence, payload, safe });
+        self.on_the_way.push_back(sent);
     }
 
     /// Delivers the next message, or does to it whatever a bus may do.
@@ -297,13 +176,9 @@ impl World {
         if sent.life > self.publishers[sent.publisher].arrived {
             self.indexer.doubt(&self.stream);
         }
-        let message = match self.kind {
-            Kind::Engine => Message::Batch { sequence: Some(sent.sequence), payload: &sent.payload },
-            Kind::Dynamo | Kind::Direct => Message::Frame(&sent.payload),
-        };
         let arrived = &mut self.publishers[sent.publisher].arrived;
         // What was cut does not decode.
-        if self.indexer.apply(&self.stream, message).is_ok() {
+        if self.indexer.apply(&self.stream, sent.message(self.kind)).is_ok() {
             *arrived = sent.life.max(*arrived);
         }
     }
@@ -311,37 +186,32 @@ impl World {
     /// The peer gets what comes next, or never does.
     fn deliver_to_peer(&mut self, faulty: bool) {
         let Some(peer) = &mut self.peer else { return };
-        let Some(payload) = peer.on_the_way.pop_front() else { return };
-        if !faulty || self.random.random_bool(0.97) {
-            peer.indexer.apply(&peer.stream, Message::Frame(&payload)).unwrap();
+        let Some(sent) = peer.on_the_way.pop_front() else { return };
+        if !faulty || sent.safe || self.random.random_bool(0.97) {
+            if sent.life > peer.arrived[sent.publisher] {
+                peer.indexer.doubt(&peer.stream);
+                peer.arrived[sent.publisher] = sent.life;
+            }
+            peer.indexer.apply(&peer.stream, sent.message(self.kind)).unwrap();
         }
     }
 
     /// What one has missed the other tells, perhaps late.
     fn hand_over(&mut self) {
-        if self.peer.is_none() {
-            return;
-        }
-        let asks = self.random.random_bool(0.7);
-        let Some(peer) = &self.peer else { return };
-        let [asking, other] =
-            if asks { [&self.indexer, &peer.indexer] } else { [&peer.indexer, &self.indexer] };
-        let told: Vec<_> = asking
-            .wanted()
-            .into_iter()
-            .map(|wanted| {
-                let mut told = Vec::new();
-                other.write_part(wanted.part, &mut told).unwrap();
-                (wanted, told)
-            })
-            .collect();
+        let peer_asks = self.random.random_bool(0.3);
+        let (Some((asking, _)), Some((other, _))) = (self.of(peer_asks), self.of(!peer_asks)) else { return };
+        let told = |wanted: Wanted| {
+            let mut told = Vec::new();
+            other.write_part(wanted.part, &mut told).unwrap();
+            (wanted, told)
+        };
+        let told: Vec<_> = asking.wanted().into_iter().map(told).collect();
         while self.random.random_bool(0.3) {
             self.publish();
             self.deliver(true);
             self.deliver_to_peer(true);
         }
-        let Some(peer) = &self.peer else { return };
-        let asking = if asks { &self.indexer } else { &peer.indexer };
+        let Some((asking, _)) = self.of(peer_asks) else { return };
         for (wanted, told) in told {
             asking.take_over(&wanted, told.as_slice()).unwrap();
         }
@@ -349,15 +219,20 @@ impl World {
 
     /// Nothing that a process has sent is under way for seconds after it has gone.
     fn forget_late(&mut self) {
-        self.on_the_way.retain(|sent| sent.life + 1 == self.publishers[sent.publisher].truths.len());
+        let lives = |sent: &Sent| sent.life + 1 == self.publishers[sent.publisher].truths.len();
+        self.on_the_way.retain(lives);
+        if let Some(peer) = &mut self.peer {
+            peer.on_the_way.retain(lives);
+        }
     }
 
-    /// The engine answers, perhaps not wholly.
-    fn answer(&mut self, faulty: bool) {
+    /// The engine answers kvtide or its peer, perhaps not wholly.
+    fn answer(&mut self, faulty: bool, to_peer: bool) {
         if !self.replays {
             return;
         }
-        let request = self.indexer.replay_request(&self.stream);
+        let Some((indexer, stream)) = self.of(to_peer) else { return };
+        let request = indexer.replay_request(stream);
         let engine = &self.publishers[0];
         let kept =
             if faulty && self.random.random_bool(0.3) { self.random.random_range(0..6) } else { usize::MAX };
@@ -369,9 +244,20 @@ impl World {
             while self.random.random_bool(0.7) {
                 self.publish();
                 self.deliver(true);
+                self.deliver_to_peer(true);
             }
         }
-        self.indexer.apply_replay(&self.stream, request, answer).unwrap();
+        let Some((indexer, stream)) = self.of(to_peer) else { return };
+        indexer.apply_replay(stream, request, answer).unwrap();
+    }
+
+    /// kvtide, or its peer.
+    fn of(&self, peer: bool) -> Option<(&Indexer, &BoundStream)> {
+        if peer {
+            self.peer.as_ref().map(|peer| (&peer.indexer, &*peer.stream))
+        } else {
+            Some((&self.indexer, &self.stream))
+        }
     }
 
     /// kvtide ends and another goes on with its snapshot. What comes meanwhile is lost.
@@ -389,7 +275,7 @@ impl World {
         self.indexer.read_snapshot(snapshot.as_slice()).unwrap();
         self.check();
         // It connects again, and asks first.
-        self.answer(faulty);
+        self.answer(faulty, false);
     }
 
     /// What is known of each worker: the state, the last number, what is missing, and the reach into each prompt.
@@ -409,15 +295,17 @@ impl World {
     }
 
     fn check(&self) {
-        self.check_one(&self.indexer);
+        let arrived: Vec<usize> = self.publishers.iter().map(|publisher| publisher.arrived).collect();
+        self.check_one("kvtide", &self.indexer, &arrived);
         if let Some(peer) = &self.peer {
-            self.check_one(&peer.indexer);
+            self.check_one("the peer", &peer.indexer, &peer.arrived);
         }
     }
 
-    fn check_one(&self, indexer: &Indexer) {
+    fn check_one(&self, name: &str, indexer: &Indexer, arrived: &[usize]) {
         for (worker, (state, last, missing, reaches)) in self.known(indexer) {
-            let publisher = self.publishers.iter().find(|publisher| publisher.worker == worker).unwrap();
+            let publisher = &self.publishers[worker as usize - 1];
+            let arrived = arrived[worker as usize - 1];
             let fits = |truth: &Reaches| match state {
                 KnowledgeState::Unknown => true,
                 // After a loss an engine's names in host memory may mean nothing to kvtide, which are then not counted.
@@ -431,15 +319,15 @@ impl World {
             };
             // Frames wait for others, and an answer may be on its way: then it may still be the life before.
             let waits = self.kind == Kind::Dynamo || state == KnowledgeState::Recovering;
-            let lives = &publisher.truths[if waits { 0 } else { publisher.arrived }..];
+            let lives = &publisher.truths[if waits { 0 } else { arrived }..];
             let mut truths = lives.iter().filter_map(|life| life.get(&last?)).peekable();
             let nothing = vec![[0, 0]; self.prompts.len()];
             let held = if truths.peek().is_some() { truths.any(fits) } else { fits(&nothing) };
             let truths: Vec<_> = publisher.truths.iter().map(|life| life.get(&last.unwrap_or(0))).collect();
             assert!(
                 held,
-                "{:?}, replays {}, arrived {}: worker {worker} is {state:?} at {last:?}: {reaches:?}, held is one of {truths:?}",
-                self.kind, self.replays, publisher.arrived
+                "{name}, {:?}, replays {}, arrived {arrived}: worker {worker} is {state:?} at {last:?}: {reaches:?}, held is one of {truths:?}",
+                self.kind, self.replays
             );
         }
     }
@@ -465,7 +353,7 @@ impl World {
             self.deliver_to_peer(false);
         }
         for _ in 0..3 {
-            self.answer(false);
+            self.answer(false, false);
         }
         self.check();
         let known = self.known(&self.indexer);
@@ -496,7 +384,8 @@ fn play(seed: u64) {
             world.deliver_to_peer(true);
         }
         if world.random.random_bool(0.1) {
-            world.answer(true);
+            let to_peer = world.random.random_bool(0.4);
+            world.answer(true, to_peer);
         }
         if world.random.random_bool(0.1) {
             world.hand_over();

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
 mod faults;
+mod peers;
 mod player;
 mod vectors;
 mod wire;

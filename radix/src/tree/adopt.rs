@@ -33,7 +33,9 @@ impl Tree {
         for (run, names) in dump.runs.iter().zip(&adopting.needed).filter(|(_, names)| !names.is_empty()) {
             let first = names[0].0;
             self.take_over(slot, &adopting.chain(run, names), &mut outcome);
-            if let (None, Some(seed), Some(Bound::Held(place))) = (run.parent, run.seed, self.resolve(slot, first)) {
+            if let (None, Some(seed), Some(Bound::Held(place))) =
+                (run.parent, run.seed, self.resolve(slot, first))
+            {
                 self.chains.state_seed(self.locate(place).0, seed);
             }
         }
