@@ -18,8 +18,17 @@ struct Adopting<'a> {
     dump: &'a Dump,
     /// Its number in the dump.
     rank: u32,
-    /// By run, of all blocks that it needs: the name under which each was stored, and whether it is to be held so.
-    needed: Vec<Vec<(SequenceHash, bool)>>,
+    /// By run, all blocks that it needs.
+    needed: Vec<Vec<Needed>>,
+}
+
+/// A block that a rank holds, or that stands in front of one.
+#[derive(Clone, Copy)]
+struct Needed {
+    /// Under which it is stored first, on the GPU.
+    name: SequenceHash,
+    /// Whether it stays so.
+    stays: bool,
 }
 
 impl Tree {
@@ -30,9 +39,9 @@ impl Tree {
         let mut outcome = Outcome::default();
         let Some(dumped) = dump.ranks.get(number) else { return outcome };
         let mut adopting = Adopting::new(dump, number);
-        for (run, names) in dump.runs.iter().zip(&adopting.needed).filter(|(_, names)| !names.is_empty()) {
-            let first = names[0].0;
-            self.take_over(slot, &adopting.chain(run, names), &mut outcome);
+        for (run, needed) in dump.runs.iter().zip(&adopting.needed) {
+            let Some(&Needed { name: first, .. }) = needed.first() else { continue };
+            self.take_over(slot, &adopting.chain(run, needed), &mut outcome);
             if let (None, Some(seed), Some(Bound::Held(place))) =
                 (run.parent, run.seed, self.resolve(slot, first))
             {
@@ -79,25 +88,28 @@ impl Adopting<'_> {
         }
         let needed = dump.runs.iter().zip(0..).zip(lengths).map(|((run, number), length)| {
             let invented = |block: u32| invented_name(DumpedPlace { run: number, block });
-            let mut names: Vec<_> = (0..length).map(|block| (invented(block), false)).collect();
+            let mut needed: Vec<_> =
+                (0..length).map(|block| Needed { name: invented(block), stays: false }).collect();
             for span in run.held.iter().filter(|span| span.rank == rank) {
-                let on_gpu = span.layer == Layer::GPU;
-                for block in span.from as usize..span.to as usize {
-                    names[block] = (run.blocks[block].name, names[block].1 || on_gpu);
+                let held = span.from as usize..span.to as usize;
+                for (needed, block) in needed[held.clone()].iter_mut().zip(&run.blocks[held]) {
+                    let stays = needed.stays || span.layer == Layer::GPU;
+                    *needed = Needed { name: block.name, stays };
                 }
             }
             for hold in run.unusual.iter().filter(|hold| hold.rank == rank) {
-                names[hold.block as usize] = (hold.name, false);
+                needed[hold.block as usize] = Needed { name: hold.name, stays: false };
             }
-            names
+            needed
         });
         Adopting { dump, rank, needed: needed.collect() }
     }
 
     /// Every block of a run that the rank needs, once.
-    fn chain(&self, run: &DumpedRun, names: &[(SequenceHash, bool)]) -> Event {
-        let blocks = names.iter().zip(&run.blocks);
-        let blocks = blocks.map(|(&(name, _), &Block { content, .. })| Block { name, content }).collect();
+    fn chain(&self, run: &DumpedRun, needed: &[Needed]) -> Event {
+        let blocks = needed.iter().zip(&run.blocks);
+        let blocks =
+            blocks.map(|(needed, block)| Block { name: needed.name, content: block.content }).collect();
         store(Layer::GPU, run.parent.map(|parent| self.name(parent)), blocks)
     }
 
@@ -116,9 +128,9 @@ impl Adopting<'_> {
             }
             for hold in run.unusual.iter().filter(|hold| hold.rank == self.rank) {
                 let place = DumpedPlace { run: number, block: hold.block };
-                let (name, held) = &mut self.needed[number as usize][hold.block as usize];
-                let is_first = (*name, Layer::GPU) == (hold.name, hold.layer);
-                *held |= is_first;
+                let needed = &mut self.needed[number as usize][hold.block as usize];
+                let is_first = (needed.name, Layer::GPU) == (hold.name, hold.layer);
+                needed.stays |= is_first;
                 for _ in u32::from(is_first)..hold.copies {
                     events.push(self.again(place, hold.name, hold.layer));
                 }
@@ -129,7 +141,7 @@ impl Adopting<'_> {
 
     /// What was stored and is not held.
     fn not_held(&self) -> Vec<SequenceHash> {
-        self.needed.iter().flatten().filter(|(_, held)| !held).map(|&(name, _)| name).collect()
+        self.needed.iter().flatten().filter(|needed| !needed.stays).map(|needed| needed.name).collect()
     }
 
     /// One block, once more.
@@ -144,7 +156,7 @@ impl Adopting<'_> {
     }
 
     fn name(&self, place: DumpedPlace) -> SequenceHash {
-        self.needed[place.run as usize][place.block as usize].0
+        self.needed[place.run as usize][place.block as usize].name
     }
 }
 
