@@ -52,7 +52,7 @@ impl Frame {
     ///
     /// # Errors
     /// [`DecodeError`] where the frame or its payload is not of this form; nothing of it is then usable but,
-    /// perhaps, its [publisher](Frame::publisher_of).
+    /// perhaps, its [publisher](Frame::cut).
     pub fn decode(bytes: &[u8]) -> Result<Frame, DecodeError> {
         let mut reader = Reader::new(bytes);
         let (mut publisher_id, mut sequence, mut published_at_ms, mut events) = (None, None, None, None);
@@ -73,13 +73,24 @@ impl Frame {
         })
     }
 
-    /// The publisher of a frame that may not decode beyond it: its id stands first.
+    /// What can be told of a frame that may not decode: the publisher's id stands first, and its number behind that.
     #[must_use]
-    pub fn publisher_of(bytes: &[u8]) -> Option<u64> {
+    pub fn cut(bytes: &[u8]) -> Option<CutFrame> {
         let mut reader = Reader::new(bytes);
         reader.enter_cut_map()?;
-        (reader.name().ok()? == b"publisher_id").then(|| reader.integer("").ok()).flatten()
+        let mut next = |name: &[u8]| (reader.name().ok()? == name).then(|| reader.integer("").ok()).flatten();
+        let publisher_id = next(b"publisher_id")?;
+        Some(CutFrame { publisher_id, sequence: next(b"sequence") })
     }
+}
+
+/// What is left of a frame that does not decode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CutFrame {
+    /// Whose it was.
+    pub publisher_id: u64,
+    /// Its number, if that can be read too.
+    pub sequence: Option<u64>,
 }
 
 fn present<T>(reader: &Reader<'_>, value: Option<T>, field: &'static str) -> Result<T, DecodeError> {

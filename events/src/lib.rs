@@ -24,7 +24,7 @@ mod msgpack;
 mod prompt;
 
 pub use continuity::{Cursor, Step};
-pub use dynamo::{Frame, RouterEvent};
+pub use dynamo::{CutFrame, Frame, RouterEvent};
 pub use engine::{Batch, Engine};
 pub use error::{DecodeError, Problem};
 pub use prompt::{BlockHashes, HashGroup, HashGroups, Hashing, Media, PromptHasher, sequence_hashes};

@@ -19,7 +19,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Between one look at frames that wait and the next.
 const TICK: Duration = Duration::from_millis(50);
 
-/// So many engines and peers are asked at once for what was missed.
+/// So many engines are asked at once for what was missed.
 const ASKING: usize = 16;
 
 /// Subscriptions that feed an indexer until they are stopped.
@@ -121,9 +121,8 @@ impl Feeds {
 
     /// Asks other kvtides for what was missed on the bus, of streams that [have them](crate::Stream::has_peers).
     pub fn ask_peers(&mut self, peers: Vec<Peer>) {
-        let (indexer, asking, stop) =
-            (Arc::clone(&self.indexer), Arc::clone(&self.asking), self.stop.clone());
-        self.tasks.spawn(peers::run(indexer, peers, asking, stop));
+        let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
+        self.tasks.spawn(peers::Asking { indexer, peers, stop }.run());
     }
 
     /// Takes no new messages, applies those that are here already, and ends.

@@ -50,21 +50,27 @@ impl Default for ServiceLimits {
     }
 }
 
+/// So many parts of a snapshot are told at once.
+const PARTS: usize = 4;
+
 /// The indexer behind HTTP.
 #[derive(Clone)]
 pub struct Service {
     indexer: Arc<Indexer>,
     metrics: PrometheusHandle,
     limits: ServiceLimits,
-    /// One snapshot at a time: each takes as much memory as the index.
+    /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
+    /// Parts are small, and wanted at once.
+    parts: Arc<Semaphore>,
 }
 
 impl Service {
     /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`.
     #[must_use]
     pub fn new(indexer: Arc<Indexer>, metrics: PrometheusHandle, limits: ServiceLimits) -> Service {
-        Service { indexer, metrics, limits, snapshots: Arc::new(Semaphore::new(1)) }
+        let turns = |count| Arc::new(Semaphore::new(count));
+        Service { indexer, metrics, limits, snapshots: turns(1), parts: turns(PARTS) }
     }
 
     fn router(self) -> Router {

@@ -105,6 +105,21 @@ pub struct DumpError {
     pub expected: &'static str,
 }
 
+/// Copies of one block that a rank can have.
+const COPIES: u32 = 1 << 20;
+
+impl DumpedRun {
+    /// Whether what is held in an unusual way is held.
+    fn has_whole_holds(&self) -> bool {
+        self.unusual.iter().all(|hold| {
+            let held = self.held.iter().any(|span| {
+                (span.rank, span.layer) == (hold.rank, hold.layer) && (span.from..span.to).contains(&hold.block)
+            });
+            held && hold.copies <= COPIES
+        })
+    }
+}
+
 impl DumpedStore {
     fn is_whole(&self) -> bool {
         let ascending = self.cancelled.is_sorted_by(|one, next| one < next);
@@ -147,6 +162,7 @@ impl Dump {
                 (hold.rank as usize) < ranks && (hold.block as usize) < blocks && hold.copies > 0
             };
             require(run.unusual.iter().all(holds), "holds of ranks that are known, of blocks that it has")?;
+            require(run.has_whole_holds(), "holds of blocks that the rank holds there, no more than there can be")?;
         }
         let parked = self.ranks.iter().flat_map(|rank| &rank.parked).all(DumpedStore::is_whole);
         if !parked {

@@ -58,7 +58,7 @@ fn canary_batch() -> Vec<u8> {
 fn try_all(bytes: &[u8]) {
     check_error(bytes.len(), Frame::decode(bytes).map(drop));
     check_error(bytes.len(), ENGINE.decode(bytes).map(drop));
-    let _ = Frame::publisher_of(bytes);
+    let _ = Frame::cut(bytes);
 }
 
 fn check_error(length: usize, decoded: Result<(), DecodeError>) {
@@ -182,16 +182,16 @@ fn the_publisher_is_known_from_a_frame_cut_anywhere_behind_its_id() {
         let frame = pack(&Value::Map(long[..entries].to_vec()));
         let behind_id = frame.iter().position(|&byte| byte == 7).unwrap() + 1;
         for length in (behind_id..frame.len()).step_by(1 + entries / 100) {
-            assert_eq!(Frame::publisher_of(&frame[..length]), Some(7), "{entries} entries, {length} bytes");
+            assert_eq!(Frame::cut(&frame[..length]).map(|cut| cut.publisher_id), Some(7), "{entries} entries, {length} bytes");
         }
         for length in 0..behind_id {
-            assert_eq!(Frame::publisher_of(&frame[..length]), None, "{entries} entries, {length} bytes");
+            assert_eq!(Frame::cut(&frame[..length]).map(|cut| cut.publisher_id), None, "{entries} entries, {length} bytes");
         }
     }
     let row = &fixture::rows("dynamo_frames.jsonl")[0];
     let (frame, publisher) = (fixture::bytes(row), row["publisher_id"].as_u64());
     for length in 23..=frame.len() {
-        assert_eq!(Frame::publisher_of(&frame[..length]), publisher, "{length} bytes");
+        assert_eq!(Frame::cut(&frame[..length]).map(|cut| cut.publisher_id), publisher, "{length} bytes");
     }
 }
 

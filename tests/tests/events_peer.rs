@@ -110,7 +110,7 @@ proptest! {
             events: events.iter().map(expected_event).collect(),
         };
         prop_assert_eq!(Frame::decode(&bytes), Ok(expected));
-        prop_assert_eq!(Frame::publisher_of(&bytes), Some(publisher_id));
+        prop_assert_eq!(Frame::cut(&bytes).map(|cut| cut.publisher_id), Some(publisher_id));
     }
 }
 

@@ -132,7 +132,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Runtime::new()?.block_on(async {
         let listener = bind(listen).await?;
         let mut feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
-        feeds.ask_peers(peers);
+        if !peers.is_empty() {
+            feeds.ask_peers(peers);
+        }
         let keeper =
             path.map(|path| Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get())));
         serve_until(&indexer, metrics, listener, stopped()?).await?;

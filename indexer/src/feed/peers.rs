@@ -1,9 +1,13 @@
 //! Asks other kvtides for what is missing here: of publishers on the bus, and of engines that do not keep it any more.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use rand::RngExt;
-use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
+use rand::{RngExt, seq::SliceRandom};
+use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -14,69 +18,67 @@ use crate::{
 
 /// Between one look at what is missing and the next.
 const LOOK: Duration = Duration::from_millis(50);
-/// Before the others are asked again: at first, and at most.
+/// So many parts are asked for at once.
+const ASKING: usize = 16;
+/// Before the others are asked again for a part: at first, and at most.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
-/// When a part is asked for next, and how long to wait after that.
-type Turn = (Instant, Duration);
+/// Who is asked, and for what.
+pub(super) struct Asking {
+    pub(super) indexer: Arc<Indexer>,
+    pub(super) peers: Vec<Peer>,
+    pub(super) stop: CancellationToken,
+}
 
-/// Asks until it is stopped, as many at once as `asking` allows.
-pub(super) async fn run(
-    indexer: Arc<Indexer>,
-    peers: Vec<Peer>,
-    asking: Arc<Semaphore>,
-    stop: CancellationToken,
-) {
-    let peers = Arc::new(peers);
-    let mut turns: HashMap<Wanted, Turn> = HashMap::new();
-    let mut answers: JoinSet<Wanted> = JoinSet::new();
-    let mut asked: Vec<Wanted> = Vec::new();
-    let mut looks = tokio::time::interval(LOOK);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            Some(answer) = answers.join_next() => {
-                if let Ok(wanted) = answer {
-                    asked.retain(|one| *one != wanted);
+/// When a part is asked for next, and how long to wait after that.
+struct Turn {
+    when: Instant,
+    backoff: Duration,
+}
+
+impl Asking {
+    /// Asks until it is stopped.
+    pub(super) async fn run(self) {
+        let asking = Arc::new(self);
+        let mut turns: HashMap<Wanted, Turn> = HashMap::new();
+        let mut answers: JoinSet<()> = JoinSet::new();
+        let mut looks = tokio::time::interval(LOOK);
+        while asking.stop.run_until_cancelled(looks.tick()).await.is_some() {
+            while answers.try_join_next().is_some() {}
+            let wanted: HashSet<Wanted> = asking.indexer.wanted().into_iter().collect();
+            turns.retain(|one, _| wanted.contains(one));
+            let now = Instant::now();
+            for one in wanted {
+                if answers.len() >= ASKING {
+                    break;
                 }
-            }
-            _ = looks.tick() => {
-                let wanted = indexer.wanted();
-                turns.retain(|one, _| wanted.contains(one));
-                let now = Instant::now();
-                for one in wanted.into_iter().filter(|one| !asked.contains(one)).collect::<Vec<_>>() {
-                    let (when, backoff) = turns.entry(one.clone()).or_insert((now, BACKOFF[0]));
-                    if *when > now {
-                        continue;
-                    }
+                let turn = turns.entry(one.clone()).or_insert(Turn { when: now, backoff: BACKOFF[0] });
+                if turn.when <= now {
                     // Those that miss the same must not all ask at once.
-                    *when = now + backoff.mul_f64(rand::rng().random_range(0.75..1.25));
-                    *backoff = (2 * *backoff).min(BACKOFF[1]);
-                    asked.push(one.clone());
-                    let (indexer, peers, asking) = (Arc::clone(&indexer), Arc::clone(&peers), Arc::clone(&asking));
-                    answers.spawn(async move {
-                        // Nobody closes it, so that there is always a turn.
-                        let _turn = asking.acquire_owned().await;
-                        let wanted = one.clone();
-                        let asked = tokio::task::spawn_blocking(move || ask(&indexer, &peers, &wanted));
-                        let _ended = asked.await;
-                        one
-                    });
+                    turn.when = now + turn.backoff.mul_f64(rand::rng().random_range(0.75..1.25));
+                    turn.backoff = (2 * turn.backoff).min(BACKOFF[1]);
+                    let asking = Arc::clone(&asking);
+                    answers.spawn_blocking(move || asking.ask(&one));
                 }
             }
         }
     }
-}
 
-/// Asks one after the other, until one has seen what is missing.
-fn ask(indexer: &Indexer, peers: &[Peer], wanted: &Wanted) {
-    let part = wanted.part;
-    for peer in peers {
-        let told = peer.part(part).map_err(SnapshotError::from);
-        match told.and_then(|told| indexer.take_over(wanted, told)) {
-            Ok(true) => return info!(%peer, ?part, "goes on with what a peer has told"),
-            Ok(false) => debug!(%peer, ?part, "a peer has not seen what is missing"),
-            Err(reason) => debug!(%peer, ?part, %reason, "a peer could not tell"),
+    /// Asks one after the other, until one has seen what is missing.
+    fn ask(&self, wanted: &Wanted) {
+        let part = wanted.part;
+        let mut peers: Vec<&Peer> = self.peers.iter().collect();
+        peers.shuffle(&mut rand::rng());
+        for peer in peers {
+            if self.stop.is_cancelled() {
+                return;
+            }
+            let told = peer.part(part).map_err(SnapshotError::from);
+            match told.and_then(|told| self.indexer.take_over(wanted, told)) {
+                Ok(true) => return info!(%peer, ?part, "goes on with what a peer has told"),
+                Ok(false) => debug!(%peer, ?part, "a peer has not seen what is missing"),
+                Err(reason) => debug!(%peer, ?part, %reason, "a peer could not tell"),
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A message on its way: decoded, counted as pending, and then applied.
 
-use kvtide_events::{Batch, DecodeError, Engine, Frame};
+use kvtide_events::{Batch, CutFrame, DecodeError, Engine, Frame};
 use kvtide_radix::Rank;
 
 use super::{ApplyError, BoundStream, digest};
@@ -41,7 +41,7 @@ enum Decoded {
 /// What is lost with a message that does not decode.
 #[derive(Clone, Copy)]
 enum Lost {
-    Frame { publisher_id: Option<u64> },
+    Frame { cut: Option<CutFrame> },
     Batch { sequence: Option<u64>, digest: u64 },
 }
 
@@ -50,7 +50,7 @@ impl<'a> Received<'a> {
         let content = match (message, &stream.stream.format) {
             (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
                 Ok(frame) => Ok(Decoded::Frame { bytes: bytes.len(), frame }),
-                Err(error) => Err((error, Lost::Frame { publisher_id: Frame::publisher_of(bytes) })),
+                Err(error) => Err((error, Lost::Frame { cut: Frame::cut(bytes) })),
             },
             (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
                 let engine: Engine = engine.engine(stream.stream.scope.block_size);
@@ -85,9 +85,7 @@ impl<'a> Received<'a> {
                 (mirror.apply_batch(stream.source, engine, live), None)
             }
             (Ok(Decoded::Batch { .. }), Format::Dynamo | Format::Direct) => (Applied::default(), None),
-            (Err((error, Lost::Frame { publisher_id })), _) => {
-                (mirror.lose_frame(stream.source, publisher_id), Some(error))
-            }
+            (Err((error, Lost::Frame { cut })), _) => (mirror.lose_frame(stream.source, cut), Some(error)),
             (Err((error, Lost::Batch { sequence, digest })), _) => {
                 (mirror.lose_batch(stream.source, sequence, digest), Some(error))
             }

@@ -49,6 +49,16 @@ impl Claims {
         self.current == Some(publisher)
     }
 
+    /// Whether two live publishers claim the rank.
+    pub(super) fn is_in_conflict(&self) -> bool {
+        self.conflict
+    }
+
+    /// Whether the rank is that publisher's alone, or nobody's yet.
+    pub(super) fn is_free_for(&self, publisher: u64) -> bool {
+        !self.conflict && self.current.is_none_or(|current| current == publisher)
+    }
+
     /// Settles what a publisher that speaks now is to the rank.
     /// Of two that claim it, one has given up when it has been silent for `silence_ms`.
     pub(super) fn claim(&mut self, publisher: u64, now_ms: u64, silence_ms: u64) -> Claim {

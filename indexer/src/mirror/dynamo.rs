@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kvtide_events::{Cursor, Frame, Step};
+use kvtide_events::{Cursor, CutFrame, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
 use super::{
@@ -70,7 +70,9 @@ impl Mirror {
         let mut applied = Applied::default();
         let publisher = frame.publisher_id;
         let incoming = EarlyFrame { source, frame, bytes, arrived_ms, pending };
-        match self.publishers.entry(publisher).or_default().stands(&incoming.frame) {
+        let state = self.publishers.entry(publisher).or_default();
+        let missing = state.missing.clone();
+        match state.stands(&incoming.frame) {
             Continuity::Early => {
                 // Without room to wait, what is missing in front of it is lost at once.
                 if let Some(early) = self.early.park(incoming) {
@@ -92,11 +94,20 @@ impl Mirror {
                 self.early.forget(publisher);
                 self.apply_in_turn(incoming, &mut applied);
             }
-            Continuity::Behind { .. } | Continuity::Repeated | Continuity::Contradicted => {
+            Continuity::Contradicted => {
+                self.forget_former(publisher, incoming.frame.published_at_ms);
+                self.apply_in_turn(incoming, &mut applied);
+            }
+            Continuity::Behind { .. } | Continuity::Repeated => {
+                if incoming.frame.sequence == 0 {
+                    self.forget_former(publisher, incoming.frame.published_at_ms);
+                }
                 self.apply_in_turn(incoming, &mut applied);
             }
         }
-        self.look_for_missing(publisher);
+        if let Some(missing) = missing {
+            self.look_for_missing(publisher, missing, &mut applied);
+        }
         applied
     }
 
@@ -184,18 +195,22 @@ impl Mirror {
 
     /// A frame came that does not decode. If it says whose it was, it is missing to that publisher's ranks at once;
     /// else the publisher's next frame shows it.
-    pub(crate) fn lose_frame(&mut self, source: Source, publisher_id: Option<u64>) -> Applied {
+    pub(crate) fn lose_frame(&mut self, source: Source, cut: Option<CutFrame>) -> Applied {
         let mut applied = Applied::default();
-        let known = publisher_id.and_then(|id| Some((id, self.publishers.get(&id)?)));
-        let Some((id, publisher)) = known else {
+        let known = cut.and_then(|cut| Some((cut, self.publishers.get(&cut.publisher_id)?)));
+        let Some((CutFrame { publisher_id: id, sequence }, publisher)) = known else {
             // It may have been anybody's of this stream: no proof counts before something comes in order.
             self.doubted_ms.insert(source.id, self.clock.steady_ms());
             return applied;
         };
-        let newest =
-            publisher.frames.last().max(publisher.missing.map(Missing::up_to)).max(self.early.last(id));
-        if !newest.is_some_and(|newest| self.want(source, id, newest + 1, &mut applied)) {
-            applied.add(self.lose_frames(id, 1));
+        let is_here = |number| {
+            let waits = self.early.numbers_of(id).any(|(other, _)| other == number);
+            waits || Some(number) <= publisher.frames.last()
+        };
+        match sequence {
+            Some(number) if is_here(number) => applied.repeated += 1,
+            Some(number) if self.want(source, id, number, &mut applied) => {}
+            Some(_) | None => applied.add(self.lose_frames(id, 1)),
         }
         applied
     }
@@ -301,6 +316,14 @@ impl Publisher {
             publisher.frames.take(last);
         }
         publisher
+    }
+
+    /// Ranks have gone.
+    pub(super) fn forget(&mut self, gone: &[Rank]) {
+        self.ranks.retain(|rank| !gone.contains(rank));
+        if self.missing.as_mut().is_some_and(|missing| missing.forget(gone)) {
+            self.missing = None;
+        }
     }
 
     /// Goes on where it stands with another kvtide.

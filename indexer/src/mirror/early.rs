@@ -13,6 +13,8 @@ use crate::pending::PendingEvents;
 const WAIT_MS: u64 = 200;
 /// So many frames of a publisher wait for a late one; one more, and what is missing in front of them will not come.
 const FRAMES: usize = 64;
+/// So many bytes of all publishers' frames wait.
+const BYTES: usize = 1 << 30;
 /// Frames of so many publishers wait; those of others do not.
 const PUBLISHERS: usize = 4096;
 
@@ -27,21 +29,32 @@ pub(super) struct EarlyFrame {
     pub(super) pending: PendingEvents,
 }
 
-/// All frames that wait, by publisher and number.
+/// All frames that wait, by publisher.
 #[derive(Default)]
 pub(super) struct Early {
-    publishers: HashMap<u64, BTreeMap<u64, EarlyFrame>>,
+    publishers: HashMap<u64, Waiting>,
+    bytes: usize,
+}
+
+/// A publisher's frames that wait.
+#[derive(Default)]
+struct Waiting {
+    by_number: BTreeMap<u64, EarlyFrame>,
+    bytes: usize,
 }
 
 impl Early {
     /// Lets a frame wait. It is given back if there is no room.
     pub(super) fn park(&mut self, early: EarlyFrame) -> Option<EarlyFrame> {
-        let id = early.frame.publisher_id;
+        let (id, bytes) = (early.frame.publisher_id, early.bytes);
         if self.publishers.len() >= PUBLISHERS && !self.publishers.contains_key(&id) {
             return Some(early);
         }
+        let waiting = self.publishers.entry(id).or_default();
         // A repeat of one that waits replaces it.
-        self.publishers.entry(id).or_default().insert(early.frame.sequence, early);
+        let replaced = waiting.by_number.insert(early.frame.sequence, early).map_or(0, |early| early.bytes);
+        waiting.bytes = waiting.bytes + bytes - replaced;
+        self.bytes = self.bytes + bytes - replaced;
         None
     }
 
@@ -50,70 +63,89 @@ impl Early {
         self.publishers.contains_key(&publisher)
     }
 
+    fn frames(&self, publisher: u64) -> impl Iterator<Item = (u64, &EarlyFrame)> {
+        let frames = self.publishers.get(&publisher).into_iter().flat_map(|waiting| &waiting.by_number);
+        frames.map(|(&number, early)| (number, early))
+    }
+
     /// Takes out the publisher's frame with that number.
     pub(super) fn take(&mut self, publisher: u64, sequence: u64) -> Option<EarlyFrame> {
-        let frames = self.publishers.get_mut(&publisher)?;
-        let taken = frames.remove(&sequence);
-        if frames.is_empty() {
+        let waiting = self.publishers.get_mut(&publisher)?;
+        let taken = waiting.by_number.remove(&sequence)?;
+        waiting.bytes -= taken.bytes;
+        self.bytes -= taken.bytes;
+        if waiting.by_number.is_empty() {
             self.publishers.remove(&publisher);
         }
-        taken
+        Some(taken)
     }
 
     /// The number of the publisher's first frame, if more wait than for a late one.
     pub(super) fn crowded(&self, publisher: u64) -> Option<u64> {
-        let frames = self.publishers.get(&publisher).filter(|frames| frames.len() > FRAMES)?;
-        frames.first_key_value().map(|(&first, _)| first)
+        let waiting = self.publishers.get(&publisher).filter(|waiting| waiting.by_number.len() > FRAMES)?;
+        waiting.by_number.first_key_value().map(|(&first, _)| first)
     }
 
     /// Whether more of a publisher waits than may be, whatever it waits for.
     pub(super) fn is_full(&self, publisher: u64) -> bool {
-        let full = |frames: &BTreeMap<u64, EarlyFrame>| {
-            // Of few frames none is large enough to matter.
-            frames.len() > FRAMES
-                && (frames.len() > WAITING
-                    || frames.values().map(|early| early.bytes).sum::<usize>() > WAITING_BYTES)
+        let full = |waiting: &Waiting| {
+            waiting.by_number.len() > WAITING || waiting.bytes > WAITING_BYTES || self.bytes > BYTES
         };
         self.publishers.get(&publisher).is_some_and(full)
     }
 
-    /// Some publisher that is asked for, of which a frame has waited long enough; its stream, and its first frame's number.
-    pub(super) fn due(&self, now_ms: u64, asked_for: impl Fn(u64) -> bool) -> Option<(u64, Source, u64)> {
+    /// Some publisher of which a frame has waited long enough for late ones, and which `may_give_up`; its stream, and its first
+    /// frame's number.
+    pub(super) fn due(&self, now_ms: u64, may_give_up: impl Fn(u64) -> bool) -> Option<(u64, Source, u64)> {
         let due = |early: &EarlyFrame| early.arrived_ms + WAIT_MS <= now_ms;
         let mut publishers = self.publishers.iter();
-        let (&id, frames) = publishers.find(|(id, frames)| asked_for(**id) && frames.values().any(due))?;
-        let (&first, early) = frames.first_key_value()?;
+        let (&id, waiting) =
+            publishers.find(|(id, waiting)| may_give_up(**id) && waiting.by_number.values().any(due))?;
+        let (&first, early) = waiting.by_number.first_key_value()?;
         Some((id, early.source, first))
     }
 
     /// Takes out the publisher's first frame.
     pub(super) fn take_first(&mut self, publisher: u64) -> Option<EarlyFrame> {
-        let (&first, _) = self.publishers.get(&publisher)?.first_key_value()?;
+        let (first, _) = self.frames(publisher).next()?;
         self.take(publisher, first)
-    }
-
-    /// The number of the publisher's last frame.
-    pub(super) fn last(&self, publisher: u64) -> Option<u64> {
-        self.publishers.get(&publisher)?.last_key_value().map(|(&last, _)| last)
     }
 
     /// The ranks that the publisher's frames are about.
     pub(super) fn ranks_of(&self, publisher: u64) -> BTreeSet<Rank> {
-        let frames = self.publishers.get(&publisher).into_iter().flat_map(BTreeMap::values);
-        frames.flat_map(|early| early.frame.events.iter().map(|event| event.rank)).collect()
+        let frames = self.frames(publisher);
+        frames.flat_map(|(_, early)| early.frame.events.iter().map(|event| event.rank)).collect()
     }
 
-    /// Drops what is taken otherwise: frames up to that number, or of before that time.
-    pub(super) fn drop_taken(&mut self, publisher: u64, last: Option<u64>, published_at_ms: u64) {
-        let Some(frames) = self.publishers.get_mut(&publisher) else { return };
-        frames.retain(|&number, early| Some(number) > last && early.frame.published_at_ms >= published_at_ms);
-        if frames.is_empty() {
-            self.publishers.remove(&publisher);
+    /// The numbers of the publisher's frames, and when they were published.
+    pub(super) fn numbers_of(&self, publisher: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.frames(publisher).map(|(number, early)| (number, early.frame.published_at_ms))
+    }
+
+    /// Drops frames up to that number.
+    pub(super) fn drop_up_to(&mut self, publisher: u64, last: Option<u64>) {
+        self.drop_where(publisher, |number, _| Some(number) <= last);
+    }
+
+    /// Drops frames that were published before that time.
+    pub(super) fn drop_published_before(&mut self, publisher: u64, at_ms: u64) {
+        self.drop_where(publisher, |_, published_at_ms| published_at_ms < at_ms);
+    }
+
+    fn drop_where(&mut self, publisher: u64, is_it: impl Fn(u64, u64) -> bool) {
+        let these = self.numbers_of(publisher).filter(|&(number, at_ms)| is_it(number, at_ms));
+        for number in these.map(|(number, _)| number).collect::<Vec<_>>() {
+            self.take(publisher, number);
         }
     }
 
-    /// Forgets what waits of a publisher that has started again.
+    /// Forgets what waits of a publisher.
     pub(super) fn forget(&mut self, publisher: u64) {
-        self.publishers.remove(&publisher);
+        self.drop_where(publisher, |_, _| true);
+    }
+
+    /// Publishers of which frames wait.
+    pub(super) fn publishers(&self) -> impl Iterator<Item = u64> {
+        self.publishers.keys().copied()
     }
 }

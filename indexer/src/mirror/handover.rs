@@ -1,5 +1,8 @@
-//! A publisher of which frames are missing that another kvtide may have seen: what its ranks hold stays as it was, and its
-//! frames wait, until another kvtide has told what they hold behind the missing ones, or nobody has in time.
+//! What is missing here and another kvtide may have seen. Of a publisher's ranks what they hold stays as it was, and its frames
+//! wait, until another kvtide has told what they hold behind the missing ones, or nobody has in time. How ranks of engines wait
+//! is in `replay.rs`.
+
+use std::collections::BTreeSet;
 
 use kvtide_radix::{Dump, DumpedRank, Knowledge, Rank, RankSettings, Update};
 
@@ -22,18 +25,22 @@ pub enum Part {
 }
 
 /// What is missing of a publisher.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Missing {
     /// The stream of its ranks.
     source: Source,
     /// The last frame that is.
     up_to: u64,
     until_ms: u64,
+    /// The ranks that wait for it.
+    ranks: BTreeSet<Rank>,
 }
 
 impl Missing {
-    pub(super) fn up_to(self) -> u64 {
-        self.up_to
+    /// Ranks have gone. Whether nobody waits any more.
+    pub(super) fn forget(&mut self, gone: &[Rank]) -> bool {
+        self.ranks.retain(|rank| !gone.contains(rank));
+        self.ranks.is_empty()
     }
 }
 
@@ -61,119 +68,147 @@ impl Mirror {
         self.publishers.get(&publisher).is_some_and(|publisher| publisher.missing.is_some())
     }
 
-    /// Frames are missing up to that one. Its ranks wait, if others can be asked and no other publisher has fed them;
-    /// whether they do.
+    /// Frames are missing up to that one. The publisher's ranks wait, if others can be asked and no other publisher has fed
+    /// them; whether they do.
     pub(super) fn want(&mut self, source: Source, id: u64, up_to: u64, applied: &mut Applied) -> bool {
         let Some(publisher) = self.publishers.get_mut(&id).filter(|_| source.has_peers) else { return false };
-        let new = publisher.ranks.is_empty();
-        let named = if new { self.early.ranks_of(id) } else { publisher.ranks.clone() };
-        let fed = |rank: &Rank| self.ranks.get(*rank).and_then(|stream| stream.claims.current());
-        if named.is_empty() || (new && named.iter().any(|rank| fed(rank).is_some())) {
+        if let Some(missing) = &mut publisher.missing {
+            missing.up_to = missing.up_to.max(up_to);
+            return true;
+        }
+        let is_new = publisher.ranks.is_empty();
+        let named = if is_new { self.early.ranks_of(id) } else { publisher.ranks.clone() };
+        let fed = |rank: &Rank| self.ranks.get(*rank).is_some_and(|stream| stream.claims.current().is_some());
+        if named.is_empty() || (is_new && named.iter().any(fed)) {
             return false;
         }
-        if publisher.missing.is_none() {
-            applied.recoveries += 1;
-        }
-        let until_ms = self.clock.steady_ms() + PATIENCE_MS;
-        let until_ms = publisher.missing.map_or(until_ms, |missing| missing.until_ms);
-        publisher.missing = Some(Missing { source, up_to, until_ms });
         let ranks = &mut self.ranks;
-        self.writer.update(|update| {
+        let waiting = self.writer.update(|update| {
+            let mut waiting = BTreeSet::new();
             for rank in named {
                 match ranks.claim(update, rank, source, RankSettings::default) {
-                    Ok(stream) if new || stream.claims.is_current(id) => stream.wait_for_peers(update),
+                    Ok(stream) if is_new || (stream.claims.is_current(id) && !stream.claims.is_in_conflict()) => {
+                        stream.wait_for_peers(update);
+                        waiting.insert(rank);
+                    }
                     Ok(_) => {}
                     Err(refusal) => applied.refuse(refusal, 1),
                 }
             }
+            waiting
         });
+        applied.recoveries += waiting.len() as u64;
+        let until_ms = self.clock.steady_ms() + PATIENCE_MS;
+        publisher.missing = Some(Missing { source, up_to, until_ms, ranks: waiting });
         true
     }
 
-    /// Frames have come that were missing: whether all have.
-    pub(super) fn look_for_missing(&mut self, id: u64) {
+    /// Frames have come while others were missing: whether all have, or none is missed any more.
+    pub(super) fn look_for_missing(&mut self, id: u64, before: Missing, applied: &mut Applied) {
         let Some(publisher) = self.publishers.get_mut(&id) else { return };
-        let Some(missing) = publisher.missing else { return };
-        let whole = publisher.frames.last() >= Some(missing.up_to);
-        if whole {
+        if publisher.frames.last() >= publisher.missing.as_ref().map(|missing| missing.up_to) {
             publisher.missing = None;
+            applied.recovered += self.end_waiting(before.ranks);
         }
-        let (ranks, of_publisher) = (&mut self.ranks, &publisher.ranks);
+    }
+
+    /// Ranks that still wait for peers do so no longer. Returns how many these were.
+    fn end_waiting(&mut self, ranks: BTreeSet<Rank>) -> u64 {
+        let streams = &mut self.ranks;
         self.writer.update(|update| {
-            for &rank in of_publisher {
-                match fed_by(ranks, rank, id) {
-                    Some(stream) if whole => stream.end_waiting_for_peers(update),
-                    Some(stream) => stream.wait_for_peers(update),
-                    None => {}
+            let mut waited = 0;
+            for rank in ranks {
+                if let Some(stream) = streams.get_mut(rank).filter(|stream| stream.waits_for_peers()) {
+                    stream.recovery = None;
+                    stream.show(update);
+                    waited += 1;
                 }
             }
-        });
+            waited
+        })
+    }
+
+    /// A publisher begins again: its frames of before, which wait, are of a life that has ended.
+    pub(super) fn forget_former(&mut self, id: u64, began_at_ms: u64) {
+        self.early.drop_published_before(id, began_at_ms);
+        if !self.early.waits_for(id)
+            && let Some(publisher) = self.publishers.get_mut(&id)
+        {
+            publisher.missing = None;
+        }
     }
 
     /// Nobody has told in time. Returns what that did, by source.
     pub(super) fn give_up_wanted(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
+        let is_overdue = |missing: &Missing| missing.until_ms <= now_ms;
         let publishers = self.publishers.iter();
-        let overdue = publishers
-            .filter(|(_, publisher)| publisher.missing.is_some_and(|missing| missing.until_ms <= now_ms));
+        let overdue = publishers.filter(|(_, publisher)| publisher.missing.as_ref().is_some_and(is_overdue));
         let overdue: Vec<u64> = overdue.map(|(&id, _)| id).collect();
         overdue.into_iter().filter_map(|id| self.give_up_on(id)).collect()
     }
 
     /// What is missing of a publisher is lost, and what has waited is applied.
     pub(super) fn give_up_on(&mut self, id: u64) -> Option<(u32, Applied)> {
-        let mut applied = Applied { given_up: 1, ..Applied::default() };
-        let publisher = self.publishers.get_mut(&id)?;
-        let missing = publisher.missing.take()?;
-        let waits = self.early.waits_for(id);
-        if !waits {
-            // Frames that did not decode, and none since.
-            let lost = missing.up_to - publisher.frames.last().map_or(0, |last| last.min(missing.up_to));
-            applied.add(self.lose_frames(id, lost));
-        }
+        let Missing { source, up_to, ranks, .. } = self.publishers.get_mut(&id)?.missing.take()?;
+        let mut applied = Applied { given_up: ranks.len() as u64, ..Applied::default() };
         while let Some(first) = self.early.take_first(id) {
             self.apply_in_turn(first, &mut applied);
         }
-        Some((missing.source.id, applied))
+        // Frames that did not decode, and none behind them.
+        let last = self.publishers.get(&id).and_then(|publisher| publisher.frames.last());
+        if let Some(lost) = last.and_then(|last| up_to.checked_sub(last)).filter(|&lost| lost > 0) {
+            applied.add(self.lose_frames(id, lost));
+        }
+        self.end_waiting(ranks);
+        Some((source.id, applied))
     }
 
     /// The frames that have waited follow.
     fn take_over_publisher(&mut self, id: u64, saved: &SavedMirror) -> Option<(u32, Applied)> {
         let times = self.times(None);
         let publisher = self.publishers.get_mut(&id)?;
-        let missing = publisher.missing?;
+        let Missing { source, up_to, ref ranks, .. } = *publisher.missing.as_ref()?;
+        let named = ranks.clone();
         let theirs = saved.publisher(id).filter(|theirs| {
-            theirs.last >= Some(missing.up_to)
-                && theirs.last_published_at_ms >= publisher.last_published_at_ms
+            theirs.last >= Some(up_to) && theirs.last_published_at_ms >= publisher.last_published_at_ms
         })?;
-        let of_publisher = || saved.ranks_of(id);
-        let mut applied = Applied { recovered: 1, ..Applied::default() };
-        let (ranks, source) = (&mut self.ranks, missing.source);
+        // Numbers and times agree, or it may be another life under the same id.
+        let agrees = |number: u64, at_ms: u64| match Some(number) <= theirs.last {
+            true => at_ms <= theirs.last_published_at_ms,
+            false => at_ms >= theirs.last_published_at_ms,
+        };
+        if !self.early.numbers_of(id).all(|(number, at_ms)| agrees(number, at_ms)) {
+            return None;
+        }
+        let mut applied = Applied::default();
+        let streams = &mut self.ranks;
         publisher.go_on(theirs);
         self.writer.update(|update| {
-            for told in of_publisher() {
-                match ranks.claim(update, told.dumped.rank, source, RankSettings::default) {
-                    Ok(stream) if stream.claims.current().is_none_or(|current| current == id) => {
+            for told in saved.ranks_of(id) {
+                let rank = told.dumped.rank;
+                match streams.claim(update, rank, source, RankSettings::default) {
+                    Ok(stream) if stream.claims.is_free_for(id) => {
                         stream.take_over(update, id, &told, times, &mut applied);
-                        publisher.ranks.insert(told.dumped.rank);
+                        publisher.ranks.insert(rank);
                     }
                     Ok(_) => {}
                     Err(refusal) => applied.refuse(refusal, 1),
                 }
             }
-            let told: Vec<Rank> = of_publisher().map(|told| told.dumped.rank).collect();
-            for &rank in publisher.ranks.iter().filter(|rank| !told.contains(rank)) {
-                if let Some(stream) = fed_by(ranks, rank, id) {
+            let told: BTreeSet<Rank> = saved.ranks_of(id).map(|told| told.dumped.rank).collect();
+            for &rank in publisher.ranks.difference(&told) {
+                if let Some(stream) = fed_by(streams, rank, id) {
                     stream.hole(update, 1, &mut applied);
                     stream.show(update);
                 }
             }
         });
-        let (last, published_at_ms) = (theirs.last, theirs.last_published_at_ms);
-        self.early.drop_taken(id, last, published_at_ms);
-        if let Some(next) = last.and_then(|last| self.early.take(id, last + 1)) {
+        self.early.drop_up_to(id, theirs.last);
+        if let Some(next) = self.early.take(id, theirs.last?.saturating_add(1)) {
             self.apply_in_turn(next, &mut applied);
         }
+        self.end_waiting(named);
         Some((source.id, applied))
     }
 }
@@ -189,15 +224,12 @@ pub(super) struct Told<'a> {
 
 impl RankStream {
     fn wait_for_peers(&mut self, update: &mut Update<'_>) {
-        if self.knowledge() != Knowledge::Unknown || self.has_had_nothing() {
-            self.recovery = Some(Recovery::of_peers());
-            self.show(update);
-        }
+        self.recovery = Some(Recovery::of_peers());
+        self.show(update);
     }
 
-    fn end_waiting_for_peers(&mut self, update: &mut Update<'_>) {
-        self.recovery = None;
-        self.show(update);
+    fn waits_for_peers(&self) -> bool {
+        self.recovery.as_ref().is_some_and(Recovery::is_of_peers)
     }
 
     fn take_over(
@@ -212,7 +244,9 @@ impl RankStream {
             self.claims = Claims::of(publisher, times.steady_ms);
             self.begin_life(update, false, applied);
         }
-        if !self.adopt(update, told) {
+        if self.adopt(update, told) {
+            applied.recovered += 1;
+        } else {
             self.hole(update, 1, applied);
         }
         self.mark(update, times);
@@ -222,10 +256,10 @@ impl RankStream {
     pub(super) fn adopt(&mut self, update: &mut Update<'_>, told: &Told<'_>) -> bool {
         let SavedStream { knowledge, last, lower_tier_used, .. } = *told.stream;
         let whole = update.adopt(self.slot, told.dump, told.number).is_ok_and(|outcome| outcome.dropped == 0);
-        let known = matches!(knowledge, Knowledge::Complete | Knowledge::Partial);
-        if whole && known {
+        let is_known = matches!(knowledge, Knowledge::Complete | Knowledge::Partial);
+        if whole && is_known {
             self.go_on(knowledge, last, lower_tier_used);
         }
-        whole && known
+        whole && is_known
     }
 }

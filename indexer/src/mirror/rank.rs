@@ -81,8 +81,8 @@ impl RankStream {
         self.watermark.heard_at_ms = Some(times.steady_ms);
     }
 
-    /// The stream has shown whether it goes on. An engine's shows it by its answer alone.
-    fn end_unproven(&mut self) {
+    /// What was waited for is of no use any more. An engine's rank waits for its answer in any case.
+    fn end_recovery(&mut self) {
         if !self.source.replays {
             self.recovery = None;
         }
@@ -121,7 +121,7 @@ impl RankStream {
     /// first event on.
     pub(super) fn begin_life(&mut self, update: &mut Update<'_>, whole: bool, applied: &mut Applied) {
         update.forget(self.slot);
-        self.end_unproven();
+        self.end_recovery();
         self.cursor = Cursor::default();
         self.best_lag = BestLag::default();
         self.unreadable = 0;
@@ -139,7 +139,7 @@ impl RankStream {
     /// Nothing about the rank can be trusted: its blocks go, and nothing is known.
     pub(super) fn lose(&mut self, update: &mut Update<'_>) {
         update.forget(self.slot);
-        self.end_unproven();
+        self.end_recovery();
         self.watermark.knowledge = Knowledge::Unknown;
     }
 
@@ -151,7 +151,7 @@ impl RankStream {
     /// Something is lost and nothing can bring it back: what is held is not known any more, so that it is forgotten,
     /// and what comes from here on is a lower bound; or it is kept, if the stream wants that.
     pub(super) fn hole(&mut self, update: &mut Update<'_>, missing: u64, applied: &mut Applied) {
-        self.end_unproven();
+        self.end_recovery();
         match (self.source.gap_policy, self.knowledge()) {
             // Two publishers claim the rank: nothing is known, hole or not.
             (_, Knowledge::Unknown) => {}
@@ -179,8 +179,9 @@ impl RankStream {
         }
         self.watermark.knowledge = knowledge;
         self.lower_tier_used = lower_tier_used;
-        self.recovery = None;
-        (self.unreadable, self.taken) = (0, true);
+        (self.recovery, self.unreadable) = (None, 0);
+        // When the newest event of it came, only the other one knows: it is not new here, unless nothing was.
+        self.taken |= self.has_had_nothing();
     }
 
     /// Numbers are as a sender states them: sums of them may be anything.
@@ -211,7 +212,10 @@ impl RankStream {
             return false;
         }
         self.taken = true;
-        self.end_unproven();
+        // The stream has shown whether it goes on.
+        if !self.recovery.as_ref().is_some_and(Recovery::is_of_peers) {
+            self.end_recovery();
+        }
         let unreadable = std::mem::take(&mut self.unreadable);
         match step {
             // What is missing is what did not decode, whose hole is made already.

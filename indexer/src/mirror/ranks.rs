@@ -144,7 +144,23 @@ impl Mirror {
         let these: Vec<Rank> = these.map(|(&rank, _)| rank).collect();
         if !these.is_empty() {
             self.writer.update(|update| these.iter().for_each(|&rank| ranks.leave(update, rank)));
+            self.forget_waiting(&these);
         }
         these.len()
+    }
+
+    /// What waits of publishers which feed only ranks that have gone does not bring these back.
+    fn forget_waiting(&mut self, gone: &[Rank]) {
+        let waiting: Vec<u64> = self.early.publishers().collect();
+        for id in waiting {
+            let named = self.early.ranks_of(id);
+            let stays = |rank: &Rank| self.ranks.get(*rank).is_some_and(|stream| stream.claims.is_current(id));
+            if named.iter().any(|rank| gone.contains(rank)) && !named.iter().any(stays) {
+                self.early.forget(id);
+            }
+        }
+        for publisher in self.publishers.values_mut() {
+            publisher.forget(gone);
+        }
     }
 }

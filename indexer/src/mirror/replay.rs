@@ -1,7 +1,7 @@
 //! A rank that has missed batches which its engine still has, or another kvtide has seen: its blocks stay as they were, and
 //! what comes meanwhile waits, until an answer closes the gap or there is none in time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use kvtide_events::{Batch, Step};
 use kvtide_radix::{Knowledge, Life, Rank, Update};
@@ -50,6 +50,8 @@ pub(super) struct Waiting {
     numbered: NumberedBatch,
     times: Times,
     bytes: usize,
+    /// How often the connection had been made anew when it came.
+    doubts: u64,
     /// Its events are pending for as long as it waits, if it came by itself.
     _pending: Option<PendingEvents>,
 }
@@ -76,9 +78,13 @@ impl Recovery {
         self.waiting.len() > WAITING || self.bytes > WAITING_BYTES
     }
 
-    /// That of a rank whose publisher's frames wait for what other kvtides have to tell.
+    /// That of a rank whose publisher's frames wait for what other kvtides have to tell. It ends with them.
     pub(super) fn of_peers() -> Recovery {
         Recovery { until_ms: u64::MAX, ..Recovery::of_missed(0) }
+    }
+
+    pub(super) fn is_of_peers(&self) -> bool {
+        self.until_ms == u64::MAX
     }
 
     /// That of a rank which was written down, and whose stream has to prove that it goes on.
@@ -114,9 +120,10 @@ impl Mirror {
         }
     }
 
-    /// Whether a rank of the stream waits for what it has missed.
+    /// Whether a rank of the stream waits for what it has missed and its engine may still keep.
     pub(crate) fn is_recovering(&self, source: Source) -> bool {
-        self.ranks.of(source).any(|(_, stream)| stream.is_recovering())
+        let waits = |stream: &RankStream| stream.recovery.as_ref().is_some_and(|recovery| !recovery.not_kept);
+        self.ranks.of(source).any(|(_, stream)| waits(stream))
     }
 
     /// Nothing shows any more that the stream's engine is still the same process.
@@ -182,7 +189,10 @@ impl Mirror {
         let told = saved.rank(rank)?;
         let (last, digest) = (told.stream.last?, told.stream.last_digest);
         let stream = self.ranks.get_mut(rank)?;
-        let waits = |one: &Waiting| (one.numbered.sequence, one.numbered.digest) == (last, digest);
+        let doubts = stream.doubts;
+        let waits = |one: &Waiting| {
+            (one.numbered.sequence, one.numbered.digest, one.doubts) == (last, digest, doubts)
+        };
         stream.recovery.as_ref().filter(|recovery| recovery.waiting.iter().any(waits))?;
         let mut applied = Applied::default();
         self.writer.update(|update| stream.take_over_batches(update, &told, times, &mut applied));
@@ -261,7 +271,8 @@ impl RankStream {
         }
         applied.waiting += 1;
         recovery.bytes += bytes;
-        recovery.waiting.push_back(Waiting { numbered, times, bytes, _pending: Some(pending) });
+        let doubts = self.doubts;
+        recovery.waiting.push_back(Waiting { numbered, times, bytes, doubts, _pending: Some(pending) });
         if recovery.is_full() {
             self.give_up(update, applied);
         }
@@ -304,10 +315,7 @@ impl RankStream {
         let first = batches.first().map_or(0, |first| first.sequence);
         match verdict {
             Verdict::Ended => return self.recover(update, true, times, applied),
-            // Others may know what the engine does not keep.
-            Verdict::Unproven | Verdict::Begins { whole: false }
-                if self.is_recovering() && self.source.has_peers =>
-            {
+            Verdict::Begins { whole: false } if self.source.has_peers => {
                 return self.let_all_wait(update, batches, times, applied);
             }
             Verdict::Begins { whole } => self.begin_life(update, whole, applied),
@@ -316,6 +324,10 @@ impl RankStream {
                 if !self.is_recovering() && self.cursor.last().is_some_and(|last| first <= last + 1) =>
             {
                 return;
+            }
+            // Others may know what the engine does not keep.
+            Verdict::Unproven if self.source.has_peers => {
+                return self.let_all_wait(update, batches, times, applied);
             }
             // Where numbers are left out, the first batch behind them shows it.
             Verdict::Unproven if self.cursor.step(first) == Step::Next => self.hole(update, 0, applied),
@@ -346,27 +358,28 @@ impl RankStream {
         times: Times,
         applied: &mut Applied,
     ) {
-        let taken = self.cursor.last();
+        let (taken, doubts) = (self.cursor.last(), self.doubts);
+        if !self.is_recovering() {
+            self.recover(update, false, times, applied);
+        }
         let Some(recovery) = &mut self.recovery else { return };
         recovery.not_kept = true;
         // If it turns out to be lost, it is so although the numbers follow each other.
         let first = batches.first().map(|first| first.sequence);
         recovery.unproven |= taken.is_some_and(|taken| first == Some(taken + 1));
-        let last = batches.last().map(|last| last.sequence);
-        let live = std::mem::take(&mut recovery.waiting);
+        let mut waiting: BTreeMap<u64, Waiting> = BTreeMap::new();
         // One that does not decode is missing there.
-        let answered = batches.into_iter().filter(|replayed| Some(replayed.sequence) > taken);
-        recovery.waiting.extend(answered.filter_map(|ReplayedBatch { sequence, digest, bytes, batch }| {
-            let batch = batch?;
-            let times = Times { published_at_ms: Some(milliseconds(batch.published_at_s)), ..times };
-            Some(Waiting {
-                numbered: NumberedBatch { sequence, digest, batch },
-                times,
-                bytes,
-                _pending: None,
-            })
-        }));
-        recovery.waiting.extend(live.into_iter().filter(|live| Some(live.numbered.sequence) > last));
+        for ReplayedBatch { sequence, digest, bytes, batch } in batches {
+            if let Some(batch) = batch.filter(|_| Some(sequence) > taken) {
+                let times = Times { published_at_ms: Some(milliseconds(batch.published_at_s)), ..times };
+                let numbered = NumberedBatch { sequence, digest, batch };
+                waiting.insert(sequence, Waiting { numbered, times, bytes, doubts, _pending: None });
+            }
+        }
+        // What has come by itself on this connection is the same, and is pending.
+        let came = std::mem::take(&mut recovery.waiting).into_iter().filter(|one| one.doubts == doubts);
+        waiting.extend(came.map(|one| (one.numbered.sequence, one)));
+        recovery.waiting = waiting.into_values().collect();
         recovery.bytes = recovery.waiting.iter().map(|waiting| waiting.bytes).sum();
         if recovery.is_full() {
             self.give_up(update, applied);

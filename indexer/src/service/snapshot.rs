@@ -15,7 +15,11 @@ use axum::{
 use futures_util::stream::poll_fn;
 use kvtide_radix::Rank;
 use serde::Deserialize;
-use tokio::{runtime::Handle, sync::mpsc};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 use tracing::warn;
 
 use super::{Service, problem::Problem};
@@ -24,8 +28,8 @@ use crate::Part;
 /// Bytes that are sent at once, and how many of these wait for the other side.
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 16;
-/// The other side may take nothing for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The other side may take so long for everything, or for a part.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(10)];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,14 +68,19 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     let Query(parameters) = parameters.map_err(|_| malformed())?;
     let part = parameters.part()?;
+    let (turns, patience) = match part {
+        None => (&service.snapshots, PATIENCE[0]),
+        Some(_) => (&service.parts, PATIENCE[1]),
+    };
     // Nobody closes it, so that there is always a turn.
-    let turn = Arc::clone(&service.snapshots).acquire_owned().await;
+    let turn = Arc::clone(turns).acquire_owned().await;
+    let until = Instant::now() + patience;
     let (pieces, mut body) = mpsc::channel(PIECES);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
         let to =
-            BufWriter::with_capacity(PIECE, Sending { pieces: pieces.clone(), runtime: runtime.clone() });
+            BufWriter::with_capacity(PIECE, Sending { pieces: pieces.clone(), runtime: runtime.clone(), until });
         let written = match part {
             None => service.indexer.write_snapshot(to),
             Some(part) => service.indexer.write_part(part, to),
@@ -79,7 +88,8 @@ pub(super) async fn get(
         if let Err(reason) = written {
             warn!(%reason, "a snapshot was not taken");
             // Without it the other side would take what there is for the whole.
-            let _closed = runtime.block_on(pieces.send(Err(io::Error::from(ErrorKind::UnexpectedEof))));
+            let torn = pieces.send_timeout(Err(ErrorKind::UnexpectedEof.into()), PATIENCE[1]);
+            let _closed = runtime.block_on(torn);
         }
     });
     let body = Body::from_stream(poll_fn(move |context| body.poll_recv(context)));
@@ -90,13 +100,17 @@ pub(super) async fn get(
 struct Sending {
     pieces: mpsc::Sender<io::Result<Bytes>>,
     runtime: Handle,
+    until: Instant,
 }
 
 impl Write for Sending {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.pieces.send_timeout(Ok(Bytes::copy_from_slice(bytes)), PATIENCE);
-        self.runtime.block_on(sent).map_err(|_| io::Error::from(ErrorKind::TimedOut))?;
-        Ok(bytes.len())
+        let sent = timeout_at(self.until, self.pieces.send(Ok(Bytes::copy_from_slice(bytes))));
+        match self.runtime.block_on(sent) {
+            Ok(Ok(())) => Ok(bytes.len()),
+            Ok(Err(_)) => Err(ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(ErrorKind::TimedOut.into()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

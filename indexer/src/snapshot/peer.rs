@@ -10,8 +10,8 @@ use kvtide_radix::Rank;
 
 use crate::Part;
 
-/// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to tell everything, or a part.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3)];
 
 /// Another kvtide.
 #[derive(Clone, Debug)]
@@ -31,27 +31,27 @@ impl Peer {
     /// The one at an address, as `http://HOST:PORT`.
     #[must_use]
     pub fn new(url: &str) -> Peer {
-        let config = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
-        Peer { url: url.trim_end_matches('/').to_owned(), agent: config.into() }
+        Peer { url: url.trim_end_matches('/').to_owned(), agent: ureq::Agent::new_with_defaults() }
     }
 
     /// Everything that it knows.
     pub(super) fn everything(&self) -> io::Result<impl Read + use<>> {
-        self.get("")
+        self.get("", PATIENCE[0])
     }
 
     /// A part of that.
     pub(crate) fn part(&self, part: Part) -> io::Result<impl Read + use<>> {
         match part {
-            Part::Publisher(id) => self.get(&format!("?publisher_id={id}")),
+            Part::Publisher(id) => self.get(&format!("?publisher_id={id}"), PATIENCE[1]),
             Part::Rank(Rank { worker_id, dp_rank }) => {
-                self.get(&format!("?worker_id={worker_id}&dp_rank={dp_rank}"))
+                self.get(&format!("?worker_id={worker_id}&dp_rank={dp_rank}"), PATIENCE[1])
             }
         }
     }
 
-    fn get(&self, query: &str) -> io::Result<impl Read + use<>> {
-        let response = self.agent.get(format!("{}/v1/snapshot{query}", self.url)).call();
+    fn get(&self, query: &str, patience: Duration) -> io::Result<impl Read + use<>> {
+        let request = self.agent.get(format!("{}/v1/snapshot{query}", self.url));
+        let response = request.config().timeout_global(Some(patience)).build().call();
         Ok(response.map_err(io::Error::other)?.into_body().into_reader())
     }
 }

@@ -215,17 +215,185 @@ fn what_a_peer_tells_of_another_life_is_not_taken() {
 }
 
 #[test]
-fn a_peer_that_is_a_life_ahead_is_followed() {
+fn a_peer_that_is_a_life_ahead_is_not_followed_in_this_one() {
     let mut world = World::new();
     world.send(&world.ours, (0..3).chain(4..6));
     world.pass(200);
     world.send(&world.theirs, 0..6);
     world.life = 1;
     world.send(&world.theirs, 0..4);
+    assert!(!world.ours.ask(&world.theirs), "what waits here is of the life before");
+    world.send(&world.ours, 0..2);
+    assert_eq!(world.ours.state(), Some((Complete, 2, 0, 0)));
+    assert!(world.ours.indexer.wanted().is_empty());
+}
+
+#[test]
+fn a_peer_that_is_still_in_the_life_before_is_not_believed_about_one_that_is_new_here() {
+    for seen_before in [0, 2] {
+        let mut world = World::new();
+        world.send(&world.theirs, 0..100);
+        world.send(&world.ours, 0..seen_before);
+        world.life = 1;
+        // Whatever its number: without the beginning nothing but the time tells whose it is.
+        world.send(&world.ours, 4..6);
+        world.pass(200);
+        assert!(!world.ours.ask(&world.theirs), "{seen_before} frames of the life before");
+        assert!(world.ours.state().is_none_or(|(knowledge, ..)| knowledge == Recovering));
+    }
+}
+
+#[test]
+fn what_waits_of_a_life_that_has_ended_is_not_applied_to_the_next() {
+    // Of a publisher that is new here, and of one that is known.
+    for seen in [0, 3] {
+        let mut world = World::new();
+        world.send(&world.ours, 0..seen);
+        world.send(&world.ours, 7..9);
+        world.pass(200);
+        assert_eq!(world.ours.state().unwrap().0, Recovering);
+        world.life = 1;
+        world.send(&world.ours, 0..2);
+        assert_eq!(world.ours.state(), Some((Complete, 2, 0, 0)), "{seen} seen");
+        assert!(world.ours.indexer.wanted().is_empty());
+        world.pass(10_000);
+        assert_eq!(world.ours.state(), Some((Complete, 2, 0, 0)));
+        // Its beginning is missed: a hole, and nothing of before comes back.
+        let mut world = World::new();
+        world.send(&world.ours, (0..3).chain(7..9));
+        world.pass(200);
+        world.life = 1;
+        world.send(&world.ours, 1..2);
+        world.pass(10_000);
+        assert_eq!(world.ours.state(), Some((Partial, 0, 0, 1)));
+    }
+}
+
+#[test]
+fn numbers_and_times_that_disagree_are_not_sorted_out_but_given_up() {
+    let world = World::new();
+    world.lose(6, 6..9, 0..0);
+    // The publisher's clock was set back.
+    let late = |sequence| {
+        let data = stored(Some(sequence), &[(sequence + 1, sequence + 1)]);
+        let events = vec![event(7, sequence + 1, "device", &data)];
+        Frame { publisher_id: PUBLISHER, sequence, published_at: START_MS, events }.encode()
+    };
+    world.ours.indexer.apply(&world.ours.stream, Message::Frame(&late(9))).unwrap();
+    world.pass(200);
+    assert!(!world.ours.ask(&world.theirs));
+    world.pass(10_000);
+    assert_eq!(world.ours.state(), Some((Partial, 0, 0, 3)));
+}
+
+#[test]
+fn a_torn_frame_is_missing_under_its_own_number() {
+    let tear = |world: &World, sequence| {
+        let mut torn = world.frame(sequence);
+        torn.truncate(torn.len() - 3);
+        world.ours.indexer.apply(&world.ours.stream, Message::Frame(&torn)).unwrap_err();
+    };
+    // Behind one that comes late.
+    let world = World::new();
+    world.send(&world.ours, 0..6);
+    tear(&world, 7);
+    world.send(&world.ours, [6]);
+    assert_eq!(world.ours.state(), Some((Recovering, 7, 0, 0)));
+    world.send(&world.theirs, 0..7);
+    assert!(!world.ours.ask(&world.theirs), "it has not seen frame 7 either");
+    world.send(&world.theirs, [7]);
     assert!(world.ours.ask(&world.theirs));
-    assert_eq!(world.ours.state(), Some((Complete, 4, 0, 0)), "what has waited is of the life before");
-    world.send(&world.ours, 4..6);
+    assert_eq!(world.ours.state(), Some((Complete, 8, 0, 0)));
+    // Behind one that waits: what is given up is given up whole.
+    let world = World::new();
+    world.send(&world.ours, (0..6).chain(7..8));
+    tear(&world, 8);
+    world.pass(10_000);
+    assert_eq!(world.ours.state(), Some((Partial, 0, 0, 2)));
+    // Once more: it was here.
+    let world = World::new();
+    world.send(&world.ours, 0..6);
+    tear(&world, 3);
     assert_eq!(world.ours.state(), Some((Complete, 6, 0, 0)));
+    // Many that wait do not hide it.
+    let world = World::new();
+    world.send(&world.ours, 0..6);
+    tear(&world, 90);
+    world.send(&world.ours, 7..80);
+    world.send(&world.theirs, 0..80);
+    assert!(!world.ours.ask(&world.theirs));
+    assert_eq!(world.ours.state().unwrap().0, Recovering);
+}
+
+#[test]
+fn a_rank_that_two_publishers_claim_is_not_settled_by_a_peer() {
+    let world = World::new();
+    let of_other = |sequence: u64| {
+        let data = stored(None, &[(1000 + sequence, 1)]);
+        let events = vec![event(7, sequence + 1, "device", &data)];
+        Frame { publisher_id: 5, sequence, published_at: START_MS, events }.encode()
+    };
+    let send = |replica: &Replica, sequence| {
+        replica.indexer.apply(&replica.stream, Message::Frame(&of_other(sequence))).unwrap()
+    };
+    send(&world.ours, 0);
+    send(&world.theirs, 0);
+    world.pass(1000);
+    world.lose(6, 6..9, 9..12);
+    world.pass(200);
+    assert_eq!(world.ours.state(), Some((Recovering, 6, 3, 0)));
+    send(&world.ours, 1);
+    assert_eq!(world.ours.state().unwrap().0, Unknown);
+    let _told = world.ours.ask(&world.theirs);
+    assert_eq!(world.ours.state().unwrap().0, Unknown);
+}
+
+#[test]
+fn a_worker_that_was_removed_does_not_come_back_with_what_has_waited() {
+    // Known before, and only named by what waits.
+    for seen in [6, 0] {
+        let world = World::new();
+        world.lose(seen, seen..9, 9..12);
+        world.pass(200);
+        let [wanted] = world.ours.indexer.wanted().try_into().unwrap();
+        let mut told = Vec::new();
+        world.theirs.indexer.write_part(wanted.part, &mut told).unwrap();
+        assert_eq!(world.ours.indexer.remove(7, None), 1);
+        assert!(world.ours.indexer.wanted().is_empty());
+        assert!(!world.ours.indexer.take_over(&wanted, told.as_slice()).unwrap());
+        world.pass(10_000);
+        assert_eq!(world.ours.state(), None);
+    }
+}
+
+#[test]
+fn a_rank_of_which_nobody_tells_does_not_wait_for_ever() {
+    let world = World::new();
+    world.lose(0, 0..57, 57..60);
+    world.pass(200);
+    assert_eq!(world.theirs.indexer.remove(7, None), 1);
+    assert!(world.ours.ask(&world.theirs));
+    assert_eq!(world.ours.state(), Some((Unknown, 0, 0, 0)));
+}
+
+#[test]
+fn what_a_peer_tells_is_no_proof_that_nothing_was_lost_since() {
+    let world = World::new();
+    world.lose(6, 6..9, 9..12);
+    world.pass(200);
+    let broke_ms = world.clock.steady_ms();
+    world.clock.advance(100);
+    assert!(world.ours.ask(&world.theirs));
+    let verified = || {
+        let answer = world.ours.indexer.overlap(&Query::default()).unwrap();
+        answer.ranks[0].freshness.unwrap().verified_age_ms
+    };
+    // What waited came before that.
+    world.ours.indexer.verify(&world.ours.stream, world.clock.steady_ms(), Some(broke_ms));
+    assert_eq!(verified(), None);
+    world.send(&world.ours, 12..13);
+    world.ours.indexer.verify(&world.ours.stream, world.clock.steady_ms(), Some(broke_ms));
+    assert_eq!(verified(), Some(0));
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Tree {
         let mut adopting = Adopting::new(dump, number);
         for (run, needed) in dump.runs.iter().zip(&adopting.needed) {
             let Some(&Needed { name: first, .. }) = needed.first() else { continue };
-            self.take_over(slot, &adopting.chain(run, needed), &mut outcome);
+            self.apply_adopted(slot, &adopting.chain(run, needed), &mut outcome);
             if let (None, Some(seed), Some(Bound::Held(place))) =
                 (run.parent, run.seed, self.resolve(slot, first))
             {
@@ -49,21 +49,21 @@ impl Tree {
             }
         }
         for event in adopting.elsewhere() {
-            self.take_over(slot, &event, &mut outcome);
+            self.apply_adopted(slot, &event, &mut outcome);
         }
         for &(name, place) in &dumped.recent {
-            self.take_over(slot, &adopting.again(place, name, Layer::GPU), &mut outcome);
+            self.apply_adopted(slot, &adopting.again(place, vec![name], Layer::GPU), &mut outcome);
         }
         // Names are remembered in the order in which they go: invented ones are forgotten first.
         let recent = dumped.recent.iter().map(|&(name, _)| name).collect();
         for names in [adopting.not_held(), recent] {
-            self.take_over(slot, &Event::Removed(Removed { layer: Layer::GPU, names }), &mut outcome);
+            self.apply_adopted(slot, &Event::Removed(Removed { layer: Layer::GPU, names }), &mut outcome);
         }
-        self.park_again(slot, dumped);
+        outcome.dropped += self.park_again(slot, dumped);
         outcome
     }
 
-    fn take_over(&mut self, slot: RankSlot, event: &Event, outcome: &mut Outcome) {
+    fn apply_adopted(&mut self, slot: RankSlot, event: &Event, outcome: &mut Outcome) {
         let Outcome { stored, dropped, .. } = self.apply(slot, event);
         outcome.stored += stored;
         outcome.dropped += dropped;
@@ -121,9 +121,16 @@ impl Adopting<'_> {
                 run.unusual.iter().filter(|hold| hold.rank == self.rank).map(|hold| hold.block).collect();
             let lower = run.held.iter().filter(|span| span.rank == self.rank && span.layer != Layer::GPU);
             for span in lower {
-                for block in (span.from..span.to).filter(|block| !unusual.contains(block)) {
-                    let place = DumpedPlace { run: number, block };
-                    events.push(self.again(place, self.name(place), span.layer));
+                // In as few stretches as there are.
+                let mut from = span.from;
+                while from < span.to {
+                    let to = (from..span.to).find(|block| unusual.contains(block)).unwrap_or(span.to);
+                    if from < to {
+                        let names = self.needed[number as usize][from as usize..to as usize].iter();
+                        let names = names.map(|needed| needed.name).collect();
+                        events.push(self.again(DumpedPlace { run: number, block: from }, names, span.layer));
+                    }
+                    from = to + 1;
                 }
             }
             for hold in run.unusual.iter().filter(|hold| hold.rank == self.rank) {
@@ -132,7 +139,7 @@ impl Adopting<'_> {
                 let is_first = (needed.name, Layer::GPU) == (hold.name, hold.layer);
                 needed.stays |= is_first;
                 for _ in u32::from(is_first)..hold.copies {
-                    events.push(self.again(place, hold.name, hold.layer));
+                    events.push(self.again(place, vec![hold.name], hold.layer));
                 }
             }
         }
@@ -144,15 +151,16 @@ impl Adopting<'_> {
         self.needed.iter().flatten().filter(|needed| !needed.stays).map(|needed| needed.name).collect()
     }
 
-    /// One block, once more.
-    fn again(&self, place: DumpedPlace, name: SequenceHash, layer: Layer) -> Event {
+    /// Blocks that follow each other from a place on, once more, by their names.
+    fn again(&self, place: DumpedPlace, names: Vec<SequenceHash>, layer: Layer) -> Event {
         let run = &self.dump.runs[place.run as usize];
         let in_front = match place.block.checked_sub(1) {
             Some(block) => Some(DumpedPlace { block, ..place }),
             None => run.parent,
         };
-        let content = run.blocks[place.block as usize].content;
-        store(layer, in_front.map(|place| self.name(place)), vec![Block { name, content }])
+        let blocks = names.into_iter().zip(&run.blocks[place.block as usize..]);
+        let blocks = blocks.map(|(name, block)| Block { name, content: block.content }).collect();
+        store(layer, in_front.map(|place| self.name(place)), blocks)
     }
 
     fn name(&self, place: DumpedPlace) -> SequenceHash {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use hashbrown::HashSet;
+
 use super::Tree;
 use crate::{
     Block, Dump, DumpedHold, DumpedPlace, DumpedRank, DumpedRun, DumpedSpan, DumpedStore, Layer, Rank,
@@ -58,24 +60,22 @@ impl Tree {
 
     /// The runs of which those ranks hold or remember anything, and those in front of them; parents first.
     fn runs_of_any(&self, slots: &[RankSlot]) -> Vec<RunId> {
-        let mut order: Vec<RunId> = self.front.run_ids().collect();
-        order.sort_by_key(|&id| self.run(id).blocks.start);
-        let mut kept = vec![false; order.iter().map(|id| id.0 as usize + 1).max().unwrap_or(0)];
-        for &slot in slots {
-            for (_, place) in self.ranks.get(slot).recent.iter() {
-                kept[self.locate(place).0.0 as usize] = true;
-            }
-        }
-        for &id in order.iter().rev() {
+        let mut kept: HashSet<RunId> = HashSet::new();
+        let is_one = |slot: RankSlot| slots.binary_search(&slot).is_ok();
+        let held = self.front.run_ids().filter(|&id| {
             let Run { coverage, .. } = self.run(id);
-            let mut holders = coverage.full.iter().chain(coverage.spans.iter().map(|span| span.rank));
-            let is_kept = kept[id.0 as usize] || holders.any(|slot| slots.binary_search(&slot).is_ok());
-            kept[id.0 as usize] = is_kept;
-            if let (true, Some(parent)) = (is_kept, self.run(id).parent()) {
-                kept[self.locate(parent).0.0 as usize] = true;
+            !slots.is_empty()
+                && (coverage.full.iter().any(is_one) || coverage.spans.iter().any(|span| is_one(span.rank)))
+        });
+        let recent = slots.iter().flat_map(|&slot| self.ranks.get(slot).recent.iter());
+        for id in held.chain(recent.map(|(_, place)| self.locate(place).0)) {
+            let mut next = Some(id);
+            while let Some(id) = next.filter(|&id| kept.insert(id)) {
+                next = self.run(id).parent().map(|parent| self.locate(parent).0);
             }
         }
-        order.retain(|id| kept[id.0 as usize]);
+        let mut order: Vec<RunId> = kept.into_iter().collect();
+        order.sort_unstable_by_key(|&id| (self.run(id).blocks.start, id.0));
         order
     }
 
@@ -151,12 +151,15 @@ impl Tree {
         self.settle_touched();
     }
 
-    pub(super) fn park_again(&mut self, slot: RankSlot, dumped: &DumpedRank) {
+    /// What waited waits again. Returns how many blocks there is no room for.
+    pub(super) fn park_again(&mut self, slot: RankSlot, dumped: &DumpedRank) -> usize {
+        let mut dropped = 0;
         for store in &dumped.parked {
             let DumpedStore { layer, waits_for, blocks, cancelled } = store.clone();
             let parked = Parked { layer, waits_for, blocks, cancelled: cancelled.into() };
-            self.ranks.get_mut(slot).parking.park(parked, &self.limits);
+            dropped += self.ranks.get_mut(slot).parking.park(parked, &self.limits);
         }
+        dropped
     }
 
     fn restored_place(&self, runs: &[RunId], place: DumpedPlace) -> Place {
