@@ -319,9 +319,11 @@ impl RankStream {
                 return self.let_all_wait(update, batches, times, applied);
             }
             Verdict::Begins { whole } => self.begin_life(update, whole, applied),
-            // What came live has closed the gap meanwhile.
+            // It holds nothing that is new here, unless what came live has closed the gap meanwhile: then it says nothing.
             Verdict::Unproven
-                if !self.is_recovering() && self.cursor.last().is_some_and(|last| first <= last + 1) =>
+                if self.cursor.last().is_some_and(|last| {
+                    first <= last || (first == last + 1 && !self.is_recovering())
+                }) =>
             {
                 return;
             }
@@ -431,10 +433,14 @@ impl RankStream {
             let whole = first.is_none_or(|first| first == 0);
             return if whole && self.is_silent() { Verdict::Continues } else { Verdict::Begins { whole } };
         };
-        match first {
-            Some(first) if first.sequence == last && first.digest == digest => Verdict::Continues,
-            Some(first) if first.sequence > last => Verdict::Unproven,
-            Some(_) | None => Verdict::Ended,
+        // What was taken last since then tells most.
+        let taken = batches.iter().find(|replayed| Some(replayed.sequence) == self.cursor.last());
+        match (first, taken) {
+            (_, Some(taken)) if taken.digest != self.last_digest => Verdict::Ended,
+            (_, Some(_)) => Verdict::Continues,
+            (Some(first), None) if first.sequence == last && first.digest == digest => Verdict::Continues,
+            (Some(first), None) if first.sequence > last => Verdict::Unproven,
+            (Some(_) | None, None) => Verdict::Ended,
         }
     }
 

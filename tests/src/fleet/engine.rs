@@ -181,6 +181,9 @@ impl Fleet {
             return;
         }
         let first = answer.first().and_then(|batch| batch.sequence);
+        // What it says of the batch that was taken last.
+        let taken = answer.iter().find(|batch| known.last.is_some() && batch.sequence == known.last);
+        let is_other = taken.is_some_and(|taken| Some(taken) != known.last_batch.as_ref());
         match &asked.last_batch {
             None => {
                 let waits = known.recovery.as_ref().and_then(|(_, waiting)| waiting.first()?.1.sequence);
@@ -189,13 +192,15 @@ impl Fleet {
                     self.begin(rank, whole);
                 }
             }
-            Some(last) if answer.first() == Some(last) => {}
-            Some(last) if first > last.sequence => {
-                if known.recovery.is_none() && first <= known.last.map(|last| last + 1) {
+            Some(_) if taken.is_some() && !is_other => {}
+            Some(last) if answer.first() == Some(last) && !is_other => {}
+            Some(last) if first > last.sequence && !is_other => {
+                let next = known.last.map(|last| last + 1);
+                if first < next || (first == next && known.recovery.is_none()) {
                     return;
                 }
                 // Nothing shows that it is the same process still.
-                if first == last.sequence.map(|last| last + 1) {
+                if first == next {
                     self.hole(rank, 0);
                 }
             }
