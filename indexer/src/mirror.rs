@@ -15,6 +15,7 @@ mod ranks;
 mod replay;
 mod saved;
 mod source;
+mod unkept;
 
 use std::collections::HashMap;
 

@@ -113,7 +113,8 @@ impl DumpedRun {
     fn has_whole_holds(&self) -> bool {
         self.unusual.iter().all(|hold| {
             let held = self.held.iter().any(|span| {
-                (span.rank, span.layer) == (hold.rank, hold.layer) && (span.from..span.to).contains(&hold.block)
+                (span.rank, span.layer) == (hold.rank, hold.layer)
+                    && (span.from..span.to).contains(&hold.block)
             });
             held && hold.copies <= COPIES
         })
@@ -162,7 +163,10 @@ impl Dump {
                 (hold.rank as usize) < ranks && (hold.block as usize) < blocks && hold.copies > 0
             };
             require(run.unusual.iter().all(holds), "holds of ranks that are known, of blocks that it has")?;
-            require(run.has_whole_holds(), "holds of blocks that the rank holds there, no more than there can be")?;
+            require(
+                run.has_whole_holds(),
+                "holds of blocks that the rank holds there, no more than there can be",
+            )?;
         }
         let parked = self.ranks.iter().flat_map(|rank| &rank.parked).all(DumpedStore::is_whole);
         if !parked {

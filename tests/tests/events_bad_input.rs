@@ -182,10 +182,18 @@ fn the_publisher_is_known_from_a_frame_cut_anywhere_behind_its_id() {
         let frame = pack(&Value::Map(long[..entries].to_vec()));
         let behind_id = frame.iter().position(|&byte| byte == 7).unwrap() + 1;
         for length in (behind_id..frame.len()).step_by(1 + entries / 100) {
-            assert_eq!(Frame::cut(&frame[..length]).map(|cut| cut.publisher_id), Some(7), "{entries} entries, {length} bytes");
+            assert_eq!(
+                Frame::cut(&frame[..length]).map(|cut| cut.publisher_id),
+                Some(7),
+                "{entries} entries, {length} bytes"
+            );
         }
         for length in 0..behind_id {
-            assert_eq!(Frame::cut(&frame[..length]).map(|cut| cut.publisher_id), None, "{entries} entries, {length} bytes");
+            assert_eq!(
+                Frame::cut(&frame[..length]).map(|cut| cut.publisher_id),
+                None,
+                "{entries} entries, {length} bytes"
+            );
         }
     }
     let row = &fixture::rows("dynamo_frames.jsonl")[0];

@@ -49,11 +49,6 @@ impl Claims {
         self.current == Some(publisher)
     }
 
-    /// Whether two live publishers claim the rank.
-    pub(super) fn is_in_conflict(&self) -> bool {
-        self.conflict
-    }
-
     /// Whether the rank is that publisher's alone, or nobody's yet.
     pub(super) fn is_free_for(&self, publisher: u64) -> bool {
         !self.conflict && self.current.is_none_or(|current| current == publisher)

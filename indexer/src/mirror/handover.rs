@@ -1,6 +1,6 @@
 //! What is missing here and another kvtide may have seen. Of a publisher's ranks what they hold stays as it was, and its frames
 //! wait, until another kvtide has told what they hold behind the missing ones, or nobody has in time. How ranks of engines wait
-//! is in `replay.rs`.
+//! is in `unkept.rs`.
 
 use std::collections::BTreeSet;
 
@@ -87,7 +87,7 @@ impl Mirror {
             let mut waiting = BTreeSet::new();
             for rank in named {
                 match ranks.claim(update, rank, source, RankSettings::default) {
-                    Ok(stream) if is_new || (stream.claims.is_current(id) && !stream.claims.is_in_conflict()) => {
+                    Ok(stream) if stream.claims.is_free_for(id) => {
                         stream.wait_for_peers(update);
                         waiting.insert(rank);
                     }

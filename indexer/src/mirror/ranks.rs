@@ -154,7 +154,8 @@ impl Mirror {
         let waiting: Vec<u64> = self.early.publishers().collect();
         for id in waiting {
             let named = self.early.ranks_of(id);
-            let stays = |rank: &Rank| self.ranks.get(*rank).is_some_and(|stream| stream.claims.is_current(id));
+            let stays =
+                |rank: &Rank| self.ranks.get(*rank).is_some_and(|stream| stream.claims.is_current(id));
             if named.iter().any(|rank| gone.contains(rank)) && !named.iter().any(stays) {
                 self.early.forget(id);
             }

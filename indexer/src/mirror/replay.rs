@@ -1,25 +1,21 @@
-//! A rank that has missed batches which its engine still has, or another kvtide has seen: its blocks stay as they were, and
-//! what comes meanwhile waits, until an answer closes the gap or there is none in time.
+//! A rank that has missed batches which its engine still has: its blocks stay as they were, and what comes meanwhile waits,
+//! until the engine's answer closes the gap or there is none in time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use kvtide_events::{Batch, Step};
 use kvtide_radix::{Knowledge, Life, Rank, Update};
 
 use super::{
     Applied, Mirror, Source, Times, WAITING, WAITING_BYTES,
-    engine::{NewestBatch, NumberedBatch, milliseconds},
-    handover::Told,
+    engine::{NumberedBatch, milliseconds},
     rank::RankStream,
-    saved::{self, SavedMirror, SavedStream},
+    saved,
 };
 use crate::{pending::PendingEvents, stream::EngineStream};
 
 /// A rank waits for so long; then what is missing is lost.
 pub(super) const PATIENCE_MS: u64 = 10_000;
-
-/// An engine has so long to answer before others are asked too.
-const ENGINE_FIRST_MS: u64 = 1000;
 
 /// What to ask an engine for: its batches from a number on. The answer goes to
 /// [`Indexer::apply_replay`](crate::Indexer::apply_replay).
@@ -47,24 +43,24 @@ pub(crate) struct ReplayedBatch {
 
 /// A batch that waits for those in front of it.
 pub(super) struct Waiting {
-    numbered: NumberedBatch,
-    times: Times,
-    bytes: usize,
+    pub(super) numbered: NumberedBatch,
+    pub(super) times: Times,
+    pub(super) bytes: usize,
     /// How often the connection had been made anew when it came.
-    doubts: u64,
+    pub(super) doubts: u64,
     /// Its events are pending for as long as it waits, if it came by itself.
-    _pending: Option<PendingEvents>,
+    pub(super) _pending: Option<PendingEvents>,
 }
 
 /// What a rank waits with.
 pub(super) struct Recovery {
-    waiting: VecDeque<Waiting>,
-    bytes: usize,
-    until_ms: u64,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) bytes: usize,
+    pub(super) until_ms: u64,
     /// Nothing is known to be missing, and nothing shows yet that the stream goes on.
-    unproven: bool,
+    pub(super) unproven: bool,
     /// The engine has answered, and does not keep what is missing any more.
-    not_kept: bool,
+    pub(super) not_kept: bool,
 }
 
 impl Recovery {
@@ -74,7 +70,7 @@ impl Recovery {
     }
 
     /// Whether more waits than may.
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.waiting.len() > WAITING || self.bytes > WAITING_BYTES
     }
 
@@ -180,23 +176,6 @@ impl Mirror {
         let named = || batches.iter().find_map(|replayed| Some(stream.rank(replayed.batch.as_ref()?)));
         let configured = || Some(Rank { worker_id: stream.worker_id, dp_rank: stream.dp_rank? });
         named().or_else(|| known.map(|(rank, _)| rank)).or_else(configured)
-    }
-
-    /// Goes on with what another kvtide has told of an engine's rank, and then with the batches that have waited; if it has
-    /// taken one of these last, and so has followed the same process.
-    pub(super) fn take_over_rank(&mut self, rank: Rank, saved: &SavedMirror) -> Option<(u32, Applied)> {
-        let times = self.times(None);
-        let told = saved.rank(rank)?;
-        let (last, digest) = (told.stream.last?, told.stream.last_digest);
-        let stream = self.ranks.get_mut(rank)?;
-        let doubts = stream.doubts;
-        let waits = |one: &Waiting| {
-            (one.numbered.sequence, one.numbered.digest, one.doubts) == (last, digest, doubts)
-        };
-        stream.recovery.as_ref().filter(|recovery| recovery.waiting.iter().any(waits))?;
-        let mut applied = Applied::default();
-        self.writer.update(|update| stream.take_over_batches(update, &told, times, &mut applied));
-        Some((stream.source.id, applied))
     }
 
     /// Gives up on answers that have not come in time. Returns what that did, by source.
@@ -313,20 +292,18 @@ impl RankStream {
         self.hear(times);
         let verdict = self.judge(request, &batches);
         let first = batches.first().map_or(0, |first| first.sequence);
+        // Nothing in it is new here, or what came live has closed the gap meanwhile.
+        let says_nothing = self
+            .cursor
+            .last()
+            .is_some_and(|last| first <= last || (first == last + 1 && !self.is_recovering()));
         match verdict {
             Verdict::Ended => return self.recover(update, true, times, applied),
             Verdict::Begins { whole: false } if self.source.has_peers => {
                 return self.let_all_wait(update, batches, times, applied);
             }
             Verdict::Begins { whole } => self.begin_life(update, whole, applied),
-            // It holds nothing that is new here, unless what came live has closed the gap meanwhile: then it says nothing.
-            Verdict::Unproven
-                if self.cursor.last().is_some_and(|last| {
-                    first <= last || (first == last + 1 && !self.is_recovering())
-                }) =>
-            {
-                return;
-            }
+            Verdict::Unproven if says_nothing => return,
             // Others may know what the engine does not keep.
             Verdict::Unproven if self.source.has_peers => {
                 return self.let_all_wait(update, batches, times, applied);
@@ -349,79 +326,6 @@ impl RankStream {
         if !self.is_recovering() {
             self.verify(request.asked_at_ms);
         }
-        self.mark(update, times);
-    }
-
-    /// Lets an engine's answer wait, in front of what has come meanwhile.
-    fn let_all_wait(
-        &mut self,
-        update: &mut Update<'_>,
-        batches: Vec<ReplayedBatch>,
-        times: Times,
-        applied: &mut Applied,
-    ) {
-        let (taken, doubts) = (self.cursor.last(), self.doubts);
-        if !self.is_recovering() {
-            self.recover(update, false, times, applied);
-        }
-        let Some(recovery) = &mut self.recovery else { return };
-        recovery.not_kept = true;
-        // If it turns out to be lost, it is so although the numbers follow each other.
-        let first = batches.first().map(|first| first.sequence);
-        recovery.unproven |= taken.is_some_and(|taken| first == Some(taken + 1));
-        let mut waiting: BTreeMap<u64, Waiting> = BTreeMap::new();
-        // One that does not decode is missing there.
-        for ReplayedBatch { sequence, digest, bytes, batch } in batches {
-            if let Some(batch) = batch.filter(|_| Some(sequence) > taken) {
-                let times = Times { published_at_ms: Some(milliseconds(batch.published_at_s)), ..times };
-                let numbered = NumberedBatch { sequence, digest, batch };
-                waiting.insert(sequence, Waiting { numbered, times, bytes, doubts, _pending: None });
-            }
-        }
-        // What has come by itself on this connection is the same, and is pending.
-        let came = std::mem::take(&mut recovery.waiting).into_iter().filter(|one| one.doubts == doubts);
-        waiting.extend(came.map(|one| (one.numbered.sequence, one)));
-        recovery.waiting = waiting.into_values().collect();
-        recovery.bytes = recovery.waiting.iter().map(|waiting| waiting.bytes).sum();
-        if recovery.is_full() {
-            self.give_up(update, applied);
-        }
-    }
-
-    /// Whether another kvtide should be asked: the engine does not keep what is missing, or does not answer.
-    pub(super) fn wants_a_peer(&self, now_ms: u64) -> bool {
-        let wants = |recovery: &Recovery| {
-            let engine_had_time = now_ms + PATIENCE_MS >= recovery.until_ms + ENGINE_FIRST_MS;
-            !recovery.waiting.is_empty() && (recovery.not_kept || engine_had_time)
-        };
-        self.source.has_peers && self.source.replays && self.recovery.as_ref().is_some_and(wants)
-    }
-
-    /// Goes on with what another kvtide has told, if the last batch that it has taken is one that waits here: then it has
-    /// followed the same process. Whether it has.
-    fn take_over_batches(
-        &mut self,
-        update: &mut Update<'_>,
-        told: &Told<'_>,
-        times: Times,
-        applied: &mut Applied,
-    ) {
-        let &SavedStream { last, last_digest, newest_published_at_ms, ref windows, .. } = told.stream;
-        let Some(recovery) = self.recovery.take() else { return };
-        if self.cursor.last().is_none() {
-            self.begin_life(update, false, applied);
-        }
-        if self.adopt(update, told) {
-            self.last_digest = last_digest;
-            self.newest_batch = NewestBatch::of(newest_published_at_ms, times);
-            self.windows.clone_from(windows);
-            update.set_windows(self.slot, self.all_windows());
-        } else {
-            self.cursor.take(last.unwrap_or(0));
-            self.hole(update, 1, applied);
-        }
-        self.recovery = Some(Recovery { unproven: false, ..recovery });
-        self.end_waiting(update, applied);
         self.mark(update, times);
     }
 
@@ -460,7 +364,7 @@ impl RankStream {
     }
 
     /// Applies what has waited, up to where something is still missing.
-    fn end_waiting(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
+    pub(super) fn end_waiting(&mut self, update: &mut Update<'_>, applied: &mut Applied) {
         let Some(mut recovery) = self.recovery.take() else { return };
         while let Some(next) = recovery.waiting.front() {
             let step = self.cursor.step(next.numbered.sequence);

@@ -79,8 +79,10 @@ pub(super) async fn get(
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let to =
-            BufWriter::with_capacity(PIECE, Sending { pieces: pieces.clone(), runtime: runtime.clone(), until });
+        let to = BufWriter::with_capacity(
+            PIECE,
+            Sending { pieces: pieces.clone(), runtime: runtime.clone(), until },
+        );
         let written = match part {
             None => service.indexer.write_snapshot(to),
             Some(part) => service.indexer.write_part(part, to),
