@@ -82,8 +82,7 @@ impl RankStream {
         self.source.has_peers && self.source.replays && self.recovery.as_ref().is_some_and(wants)
     }
 
-    /// Goes on with what another kvtide has told, if the last batch that it has taken is one that waits here: then it has
-    /// followed the same process. Whether it has.
+    /// Goes on with what another kvtide has told that has followed the same process.
     fn take_over_batches(
         &mut self,
         update: &mut Update<'_>,
