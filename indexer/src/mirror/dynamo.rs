@@ -98,12 +98,13 @@ impl Mirror {
                 self.forget_former(publisher, incoming.frame.published_at_ms);
                 self.apply_in_turn(incoming, &mut applied);
             }
-            Continuity::Behind { .. } | Continuity::Repeated => {
+            Continuity::Behind { .. } => {
                 if incoming.frame.sequence == 0 {
                     self.forget_former(publisher, incoming.frame.published_at_ms);
                 }
                 self.apply_in_turn(incoming, &mut applied);
             }
+            Continuity::Repeated => self.apply_in_turn(incoming, &mut applied),
         }
         if let Some(missing) = missing {
             self.look_for_missing(publisher, missing, &mut applied);

@@ -315,6 +315,12 @@ fn a_torn_frame_is_missing_under_its_own_number() {
     world.send(&world.ours, 0..6);
     tear(&world, 3);
     assert_eq!(world.ours.state(), Some((Complete, 6, 0, 0)));
+    // A repeat does not bring it.
+    let world = World::new();
+    world.send(&world.ours, 0..6);
+    tear(&world, 6);
+    world.send(&world.ours, [0, 5]);
+    assert_eq!(world.ours.state(), Some((Recovering, 6, 0, 0)));
     // Many that wait do not hide it.
     let world = World::new();
     world.send(&world.ours, 0..6);

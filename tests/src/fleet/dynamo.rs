@@ -48,8 +48,13 @@ impl Fleet {
     pub(super) fn frame(&mut self, frame: &FrameSpec) {
         let now_ms = self.now_ms;
         let publisher = self.publishers.entry(frame.publisher).or_default();
+        let contradicts =
+            publisher.last.is_some_and(|last| frame.sequence <= last) && frame.at > publisher.last_at;
         if publisher.starts_again(frame) {
             publisher.early.clear();
+        } else if contradicts || (publisher.last.is_none() && frame.sequence == 0) {
+            // What waits is of a life that has ended, if it was published before.
+            publisher.early.retain(|_, (_, early)| early.at >= frame.at);
         } else if publisher.is_early(frame) {
             publisher.early.insert(frame.sequence, (now_ms, frame.clone()));
             while self.publishers[&frame.publisher].early.len() > WAITING {
