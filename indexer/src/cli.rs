@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod check_config;
 mod demo;
 mod query;
 mod replay;
@@ -14,8 +15,19 @@ use tracing_subscriber::EnvFilter;
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Arguments {
+    /// How the log on standard error is written.
+    #[arg(long, value_name = "FORMAT", default_value = "text", env = "KVTIDE_LOG_FORMAT", global = true)]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 #[derive(Subcommand)]
@@ -26,6 +38,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Ask a running service how much of a prompt every rank holds.
     Query(query::Arguments),
+    /// Say whether a configuration file can be served.
+    CheckConfig(check_config::Arguments),
     /// Play recorded streams of real engines and compare every answer with the engine's own.
     Replay(replay::Arguments),
 }
@@ -37,12 +51,16 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = EnvFilter::try_from_env("KVTIDE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let color = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match arguments.log_format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Query(arguments) => query::run(&arguments),
+        Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
     };
     match result {

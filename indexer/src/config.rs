@@ -39,6 +39,9 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port to listen on.
     pub listen: Option<SocketAddr>,
+    /// Listen on other addresses than loopback too.
+    #[serde(default)]
+    pub insecure: bool,
 }
 
 /// `[snapshot]`.

@@ -11,7 +11,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::{BoundStream, Indexer, snapshot::Peer};
+use crate::{BoundStream, Indexer, Readiness, snapshot::Peer};
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -22,10 +22,19 @@ const TICK: Duration = Duration::from_millis(50);
 /// So many engines are asked at once for what was missed.
 const ASKING: usize = 16;
 
+/// Whether an engine's address is one that can be followed.
+///
+/// # Errors
+/// [`FeedError::Endpoint`].
+pub fn check_endpoint(endpoint: &str) -> Result<(), FeedError> {
+    zmq::endpoint(endpoint).map(|_| ())
+}
+
 /// Subscriptions that feed an indexer until they are stopped.
 pub struct Feeds {
     indexer: Arc<Indexer>,
     asking: Arc<Semaphore>,
+    readiness: Arc<Readiness>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -64,8 +73,9 @@ impl Feeds {
     /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(indexer: Arc<Indexer>) -> Feeds {
-        let asking = Arc::new(Semaphore::new(ASKING));
-        let mut feeds = Feeds { indexer, asking, tasks: JoinSet::new(), stop: CancellationToken::new() };
+        let (asking, readiness) = (Arc::new(Semaphore::new(ASKING)), Arc::default());
+        let (tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        let mut feeds = Feeds { indexer, asking, readiness, tasks, stop };
         let (indexer, stop) = (Arc::clone(&feeds.indexer), feeds.stop.clone());
         feeds.tasks.spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
@@ -74,6 +84,12 @@ impl Feeds {
             }
         });
         feeds
+    }
+
+    /// Which of its sources have been heard of.
+    #[must_use]
+    pub fn readiness(&self) -> Arc<Readiness> {
+        Arc::clone(&self.readiness)
     }
 
     /// Follows Dynamo's event plane: each subject feeds its stream. Returns at once, whether or not the server is
@@ -86,7 +102,7 @@ impl Feeds {
         url: &str,
         subjects: Vec<(String, Arc<BoundStream>)>,
     ) -> Result<(), FeedError> {
-        let client = nats::connect(url).await?;
+        let client = nats::connect(url, &self.readiness).await?;
         for (subject, stream) in subjects {
             let clock = self.indexer.clock().clone();
             let subscription = nats::Subscription::new(&client, clock, &subject).await?;
@@ -113,7 +129,9 @@ impl Feeds {
             endpoint: zmq::endpoint(endpoint)?,
             replay: replay.map(zmq::endpoint).transpose()?,
             asking: Arc::clone(&self.asking),
+            readiness: Arc::clone(&self.readiness),
         };
+        engine.wait_for_answer();
         let stop = self.stop.clone();
         self.tasks.spawn(async move { engine.run(stop).await });
         Ok(())

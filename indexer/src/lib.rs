@@ -46,6 +46,7 @@ mod limits;
 mod mirror;
 mod pending;
 mod query;
+mod readiness;
 mod scope;
 pub mod service;
 pub mod snapshot;
@@ -63,5 +64,6 @@ pub use indexer::{
 pub use limits::Limits;
 pub use mirror::{Applied, Part, ReplayRequest};
 pub use query::{PromptContent, Query, QueryError};
+pub use readiness::{NotReady, Readiness};
 pub use scope::{Scope, ScopeQuery};
 pub use stream::{EngineStream, Format, GapPolicy, Stream};

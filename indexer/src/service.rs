@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::{Indexer, telemetry};
+use crate::{Indexer, Readiness, telemetry};
 use problem::Problem;
 
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};
@@ -59,6 +59,7 @@ pub struct Service {
     indexer: Arc<Indexer>,
     metrics: PrometheusHandle,
     limits: ServiceLimits,
+    readiness: Arc<Readiness>,
     /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
@@ -66,11 +67,17 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`.
+    /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`; `readiness` what `/readyz`
+    /// tells.
     #[must_use]
-    pub fn new(indexer: Arc<Indexer>, metrics: PrometheusHandle, limits: ServiceLimits) -> Service {
+    pub fn new(
+        indexer: Arc<Indexer>,
+        metrics: PrometheusHandle,
+        limits: ServiceLimits,
+        readiness: Arc<Readiness>,
+    ) -> Service {
         let turns = |count| Arc::new(Semaphore::new(count));
-        Service { indexer, metrics, limits, snapshots: turns(1), parts: turns(PARTS) }
+        Service { indexer, metrics, limits, readiness, snapshots: turns(1), parts: turns(PARTS) }
     }
 
     fn router(self) -> Router {
@@ -83,6 +90,7 @@ impl Service {
             .route("/v1/snapshot", get(snapshot::get))
             .route("/v1/feedback", post(feedback::post))
             .route("/healthz", get(async || "ok\n"))
+            .route("/readyz", get(is_ready))
             .route("/metrics", get(render_metrics))
             .fallback(async || Problem::no_such_route())
             .method_not_allowed_fallback(async || Problem::method_not_allowed())
@@ -129,6 +137,11 @@ async fn keep_up(metrics: &PrometheusHandle) {
         ticks.tick().await;
         metrics.run_upkeep();
     }
+}
+
+async fn is_ready(State(service): State<Service>) -> Result<&'static str, Problem> {
+    service.readiness.check(&service.indexer).map_err(Problem::not_ready)?;
+    Ok("ready\n")
 }
 
 async fn render_metrics(State(service): State<Service>) -> impl IntoResponse {

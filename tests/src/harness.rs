@@ -138,7 +138,8 @@ impl Kvtide {
         let mut kvtide = Kvtide { child, url: String::new(), log, unclaimed: Vec::new() };
         let line = kvtide.wait_for_log("listening on ");
         let (_, url) = line.split_once("listening on ").unwrap();
-        kvtide.url = url.trim().to_owned();
+        // The line may be a part of something else.
+        kvtide.url = url.split(['"', ' ']).next().unwrap().to_owned();
         kvtide
     }
 

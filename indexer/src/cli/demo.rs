@@ -26,6 +26,9 @@ pub(super) struct Arguments {
     /// Address and port to listen on.
     #[arg(long, value_name = "ADDR", default_value = LISTEN, env = "KVTIDE_LISTEN")]
     listen: SocketAddr,
+    /// Listen on other addresses than loopback too.
+    #[arg(long, env = "KVTIDE_INSECURE")]
+    insecure: bool,
     /// Workers in the fleet.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
     workers: u64,
@@ -43,7 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut fleet = Fleet::new(Arc::clone(&indexer), arguments.workers, arguments.seed)?;
     let between = Duration::from_secs(1).div_f64(f64::from(u32::try_from(arguments.rate)?));
     Runtime::new()?.block_on(async {
-        let listener = bind(arguments.listen).await?;
+        let listener = bind(arguments.listen, arguments.insecure).await?;
         // Not to start with empty caches.
         for _ in 0..100 * arguments.workers {
             fleet.serve_request()?;
@@ -52,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let _ = stdout().write_all(arguments.introduction(listener.local_addr()?).as_bytes());
         let stop = CancellationToken::new();
         let running = tokio::spawn(run_fleet(fleet, between, stop.clone()));
-        let served = serve_until(&indexer, metrics, listener, stopped()?).await;
+        let served = serve_until(&indexer, metrics, listener, Arc::default(), stopped()?).await;
         stop.cancel();
         running.await??;
         served

@@ -4,7 +4,7 @@ use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode, syn
 
 use clap::Args;
 use kvtide::{
-    BoundStream, Clock, Indexer, Limits,
+    BoundStream, Clock, Indexer, Limits, Readiness,
     config::{Config, ConfigError, NatsConfig, SnapshotConfig, StreamConfig},
     feed::Feeds,
     service::{Service, ServiceLimits},
@@ -34,6 +34,9 @@ pub(super) struct Arguments {
     /// Address and port to listen on [default: 127.0.0.1:8090].
     #[arg(long, value_name = "ADDR", env = "KVTIDE_LISTEN")]
     listen: Option<SocketAddr>,
+    /// Listen on other addresses than loopback too: whoever reaches them may ask for everything and change everything.
+    #[arg(long, env = "KVTIDE_INSECURE")]
+    insecure: bool,
     /// A NATS server to follow Dynamo's event plane on, as nats://HOST:PORT.
     #[arg(long, value_name = "URL", env = "KVTIDE_NATS")]
     nats: Option<String>,
@@ -84,6 +87,7 @@ impl Arguments {
         if let Some(listen) = self.listen {
             config.server.listen = Some(listen);
         }
+        config.server.insecure |= self.insecure;
         if let Some(url) = &self.nats {
             config.nats = Some(NatsConfig { url: url.clone() });
         }
@@ -130,14 +134,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let peers: Vec<Peer> = peers.iter().map(|url| Peer::new(url)).collect();
     snapshot::resume(&indexer, path.as_deref(), &peers);
     Runtime::new()?.block_on(async {
-        let listener = bind(listen).await?;
+        let listener = bind(listen, config.server.insecure).await?;
         let mut feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
         if !peers.is_empty() {
             feeds.ask_peers(peers);
         }
         let keeper =
             path.map(|path| Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get())));
-        serve_until(&indexer, metrics, listener, stopped()?).await?;
+        serve_until(&indexer, metrics, listener, feeds.readiness(), stopped()?).await?;
         feeds.stop().await;
         if let Some(keeper) = keeper {
             keeper.stop().await;
@@ -172,8 +176,18 @@ async fn follow(
     Ok(feeds)
 }
 
+/// Refuses an address that is open to other machines, unless that is allowed.
+pub(super) fn refuse_open(listen: SocketAddr, insecure: bool) -> Result<(), Failure> {
+    if insecure || listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let expected = "expected a loopback address, as 127.0.0.1, or --insecure: there is no access control yet";
+    Err(format!("cannot listen on {listen}: {expected}").into())
+}
+
 /// Takes the port.
-pub(super) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
+pub(super) async fn bind(listen: SocketAddr, insecure: bool) -> Result<TcpListener, Failure> {
+    refuse_open(listen, insecure)?;
     let bound = TcpListener::bind(listen).await;
     bound.map_err(|error| format!("cannot listen on {listen}: {error}").into())
 }
@@ -190,10 +204,11 @@ pub(super) async fn serve_until(
     indexer: &Arc<Indexer>,
     metrics: PrometheusHandle,
     listener: TcpListener,
+    readiness: Arc<Readiness>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
     info!("listening on http://{}", listener.local_addr()?);
-    let service = Service::new(Arc::clone(indexer), metrics, ServiceLimits::default());
+    let service = Service::new(Arc::clone(indexer), metrics, ServiceLimits::default(), readiness);
     Ok(service.serve(listener, stop).await?)
 }
 

@@ -4,6 +4,8 @@
 
 mod probe;
 
+use std::sync::Arc;
+
 use async_nats::{Client, ConnectOptions, Event, Subscriber};
 use futures_util::{FutureExt, StreamExt};
 use tokio::task::unconstrained;
@@ -11,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{BoundStream, Clock, Indexer, Message};
+use crate::{BoundStream, Clock, Indexer, Message, Readiness};
 use probe::Probe;
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
@@ -19,12 +21,24 @@ const QUEUE_MESSAGES: usize = 65_536;
 /// Messages decoded before the first of them is applied, so that what waits is known as pending.
 const DECODED_AHEAD: usize = 256;
 
-pub(super) async fn connect(url: &str) -> Result<Client, FeedError> {
+/// What a start waits for.
+const CONNECTION: &str = "a connection to NATS";
+
+pub(super) async fn connect(url: &str, readiness: &Arc<Readiness>) -> Result<Client, FeedError> {
+    readiness.wait_for(CONNECTION);
+    let readiness = Arc::clone(readiness);
+    let heard = move |event| {
+        report(&event);
+        if event == Event::Connected {
+            readiness.heard_of(CONNECTION);
+        }
+        async {}
+    };
     ConnectOptions::new()
         .name("kvtide")
         .retry_on_initial_connect()
         .subscription_capacity(QUEUE_MESSAGES)
-        .event_callback(|event| async move { report(&event) })
+        .event_callback(heard)
         .connect(url)
         .await
         .map_err(|error| FeedError::Connect { url: without_credentials(url), error })

@@ -15,10 +15,12 @@ use tracing::{debug, info, warn};
 use zeromq::{Socket, SocketEvent, SocketRecv, SubSocket, ZmqError, ZmqMessage};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{Applied, BoundStream, Indexer, Message};
+use crate::{Applied, BoundStream, Indexer, Message, Readiness};
 use asking::{Answer, Asking};
 use replay::Replayer;
 
+/// How long a start waits for an engine that may not be there.
+const START_PATIENCE: Duration = Duration::from_secs(5);
 /// Between one attempt to connect and the next.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -40,10 +42,30 @@ pub(super) struct Engine {
     pub(super) replay: Option<String>,
     /// How many engines may be asked at once.
     pub(super) asking: Arc<Semaphore>,
+    pub(super) readiness: Arc<Readiness>,
 }
 
 impl Engine {
+    /// A start waits until an engine that can be asked has been, whether or not it answers.
+    pub(super) fn wait_for_answer(&self) {
+        if self.replay.is_some() {
+            self.readiness.wait_for(&self.awaited());
+        }
+    }
+
+    fn awaited(&self) -> String {
+        format!("an answer of stream {}", self.stream.stream().name)
+    }
+
     pub(super) async fn run(&self, stop: CancellationToken) {
+        let waited = stop.run_until_cancelled(async {
+            tokio::time::sleep(START_PATIENCE).await;
+            self.readiness.heard_of(&self.awaited());
+        });
+        tokio::join!(self.follow(&stop), waited);
+    }
+
+    async fn follow(&self, stop: &CancellationToken) {
         loop {
             // What an engine has not answered on another connection, it is asked again.
             let mut asking = match &self.replay {
@@ -94,6 +116,7 @@ impl Engine {
                     None => asking.start(self),
                     Some(mut answer) => {
                         let complete = self.take(&mut answer).await;
+                        self.readiness.heard_of(&self.awaited());
                         asking.end(answer, complete);
                     }
                 },

@@ -7,7 +7,7 @@ use axum::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{ApplyError, BindError, QueryError, RegisterError};
+use crate::{ApplyError, BindError, NotReady, QueryError, RegisterError};
 
 /// An error that goes out. It never carries tokens, hashes, or names of tenants.
 #[derive(Debug)]
@@ -76,6 +76,13 @@ impl Problem {
     pub(super) fn unknown_stream(known: usize) -> Problem {
         let detail = "no stream of that name is configured";
         Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
+    }
+
+    pub(super) fn not_ready(NotReady { awaited, recovering_ranks }: NotReady) -> Problem {
+        let detail = "it has started, and does not know yet what it can know";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", detail)
+            .with("awaited", awaited)
+            .with("recovering_ranks", recovering_ranks)
     }
 
     pub(super) fn unknown_worker(worker_id: u64, dp_rank: Option<u32>) -> Problem {

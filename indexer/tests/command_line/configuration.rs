@@ -37,14 +37,30 @@ fn refuse_all(rows: &[Row]) {
         let finished = kvtide(&["serve", "--listen", "127.0.0.1:0", "--config", &file]);
         assert!(finished.error.starts_with("kvtide: "), "{text}: {}", finished.error);
         finished.failed(1, words);
+        kvtide(&["check-config", &file]).failed(1, words);
     }
+}
+
+#[test]
+fn a_file_that_can_be_served_is_told() {
+    let folder = Folder::new();
+    let text = dynamo("kv_dtype = \"fp8\"\n") + "[[stream]]\n" + ENGINE;
+    let finished = kvtide(&["check-config", &folder.write("kvtide.toml", &text)]);
+    let lines: Vec<&str> = finished.out.lines().collect();
+    assert_eq!((finished.code, lines.len()), (0, 3), "{}", finished.error);
+    assert_eq!(lines[0], "one: Dynamo frames; model m, 16 tokens a block, kv_dtype fp8");
+    assert_eq!(lines[1], "worker-7: an engine's batches; model m, 16 tokens a block");
+    assert!(lines[2].ends_with("kvtide.toml: can be served; streams: 2, scopes: 2"), "{}", lines[2]);
+    let open = folder.write("open.toml", "[server]\nlisten = \"0.0.0.0:8090\"\n");
+    kvtide(&["check-config", &open]).failed(1, &["0.0.0.0:8090", "--insecure"]);
+    kvtide(&["check-config", &folder.path("none.toml")]).failed(1, &["none.toml"]);
 }
 
 #[test]
 fn files_of_another_form() {
     refuse_all(&[
         ("[sever]\n".into(), &["kvtide.toml", "unknown field `sever`, expected one of `server`"]),
-        ("[server]\nport = 8090\n".into(), &["unknown field `port`, expected `listen`"]),
+        ("[server]\nport = 8090\n".into(), &["unknown field `port`, expected `listen` or `insecure`"]),
         ("[server]\nlisten = 8090\n".into(), &["invalid type: integer `8090`, expected socket address"]),
         ("[server]\nlisten = \"8090\"\n".into(), &["invalid socket address"]),
         ("[nats]\n".into(), &["missing field `url`"]),

@@ -1,6 +1,7 @@
 //! `kvtide serve`: its flags and its environment, beside a configuration file.
 
 use kvtide_tests::{Folder, harness::Kvtide};
+use serde_json::{Value, json};
 
 use crate::finished::kvtide;
 
@@ -20,7 +21,7 @@ fn by_default_it_listens_on_loopback() {
 #[test]
 fn every_command_is_in_the_help_and_has_one() {
     let help = kvtide(&["--help"]);
-    for command in ["serve", "demo", "query", "replay"] {
+    for command in ["serve", "demo", "query", "check-config", "replay"] {
         assert!(help.out.contains(&format!("\n  {command} ")), "{}", help.out);
         let finished = kvtide(&[command, "--help"]);
         assert_eq!((finished.code, finished.error.as_str()), (0, ""), "{command}");
@@ -28,6 +29,36 @@ fn every_command_is_in_the_help_and_has_one() {
     assert_eq!(kvtide(&["--version"]).out, format!("kvtide {}\n", env!("CARGO_PKG_VERSION")));
     kvtide(&[]).failed(2, &["Usage"]);
     kvtide(&["sreve"]).failed(2, &["sreve", "serve"]);
+}
+
+#[test]
+fn other_addresses_than_loopback_have_to_be_allowed() {
+    let folder = Folder::new();
+    let allowed = folder.write("kvtide.toml", "[server]\ninsecure = true\n");
+    for command in ["serve", "demo"] {
+        for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+            let words = [address, "expected a loopback address", "--insecure"];
+            kvtide(&[command, "--listen", address]).failed(1, &words);
+        }
+    }
+    let program = env!("CARGO_BIN_EXE_kvtide");
+    for arguments in [&["--insecure"][..], &["--config", &allowed]] {
+        let arguments = [&["serve", "--listen", "0.0.0.0:0"], arguments].concat();
+        let mut kvtide = Kvtide::start_command(program, &arguments);
+        kvtide.signal("-TERM");
+        kvtide.wait_for_log("stopped");
+    }
+}
+
+#[test]
+fn the_log_can_be_read_by_programs() {
+    for arguments in [["--log-format", "json", "serve"], ["serve", "--log-format", "json"]] {
+        let mut kvtide = Kvtide::start(env!("CARGO_BIN_EXE_kvtide"), &arguments);
+        kvtide.signal("-TERM");
+        let line: Value = serde_json::from_str(&kvtide.wait_for_log("stopped")).unwrap();
+        assert_eq!((&line["level"], &line["message"]), (&json!("INFO"), &json!("stopped")), "{line}");
+    }
+    kvtide(&["serve", LISTEN, "--log-format", "xml"]).failed(2, &["xml", "text", "json"]);
 }
 
 #[test]

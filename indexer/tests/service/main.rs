@@ -12,6 +12,7 @@ mod metrics;
 mod overlap;
 mod problems;
 mod raw;
+mod ready;
 mod scopes;
 mod served;
 mod shape;
