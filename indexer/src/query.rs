@@ -1,6 +1,6 @@
 //! A query: whose scope, which prompt, which ranks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use kvtide_events::Hashing;
 use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, Tier, View};
@@ -60,8 +60,8 @@ pub enum QueryError {
         /// The parts in which they differ, with their values.
         differences: Vec<(&'static str, Vec<Option<String>>)>,
     },
-    /// The prompt is longer than is allowed.
-    #[error("a prompt of {got} tokens; at most {limit} are allowed")]
+    /// The prompt is longer than is allowed, or all of them together are.
+    #[error("prompts of {got} tokens; at most {limit} are allowed")]
     TooManyTokens {
         /// Its tokens, or those of its blocks.
         got: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Moment<'a> {
     pub(crate) hashing: Hashing,
     pub(crate) view: View,
     pub(crate) steady_ms: u64,
-    pub(crate) pending: &'a dyn Fn(Rank) -> u64,
+    pub(crate) pending: HashMap<Rank, u64>,
     pub(crate) unreached: Watch<'a>,
 }
 
@@ -151,7 +151,8 @@ impl Query {
     fn rank_answer(&self, moment: &Moment<'_>, state: &RankState, reach: Option<Reach>) -> RankAnswer {
         let Rank { worker_id, dp_rank } = state.rank;
         let freshness = (!self.without_freshness)
-            .then(|| Freshness::of(&state.watermark, (moment.pending)(state.rank), moment.steady_ms));
+            .then(|| moment.pending.get(&state.rank).copied().unwrap_or(0))
+            .map(|pending| Freshness::of(&state.watermark, pending, moment.steady_ms));
         RankAnswer {
             worker_id,
             dp_rank,

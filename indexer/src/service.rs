@@ -42,11 +42,13 @@ pub struct ServiceLimits {
     pub event_blocks: usize,
     /// Events handed in with one request.
     pub events: usize,
+    /// Queries of one request.
+    pub queries: usize,
 }
 
 impl Default for ServiceLimits {
     fn default() -> Self {
-        ServiceLimits { body_bytes: 64 << 20, event_blocks: 1 << 20, events: 65_536 }
+        ServiceLimits { body_bytes: 64 << 20, event_blocks: 1 << 20, events: 65_536, queries: 1024 }
     }
 }
 

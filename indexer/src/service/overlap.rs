@@ -1,8 +1,8 @@
-//! `POST /v1/overlap`: how much of a prompt every rank holds.
+//! `POST /v1/overlap`: how much of a prompt, or of each of several, every rank holds.
 
 use axum::extract::State;
 use kvtide_radix::{BlockHash, Rank};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Service,
@@ -12,7 +12,7 @@ use super::{
 use crate::{Answer, PromptContent, Query, ScopeQuery};
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with token_ids or block_hashes")]
+#[serde(deny_unknown_fields, expecting = "an object with token_ids, block_hashes or queries")]
 struct Request {
     #[serde(default)]
     scope: ScopeQuery,
@@ -24,19 +24,55 @@ struct Request {
     limit: Option<usize>,
     #[serde(default = "yes")]
     freshness: bool,
+    /// Several, in place of all else.
+    queries: Option<Vec<Request>>,
 }
 
 fn yes() -> bool {
     true
 }
 
-pub(super) async fn post(State(service): State<Service>, body: Body) -> Result<Json<Answer>, Problem> {
-    let query = body.json::<Request>()?.query()?;
-    Ok(Json(service.indexer.overlap(&query)?))
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Reply {
+    One(Box<Answer>),
+    Several { answers: Vec<Answer> },
+}
+
+pub(super) async fn post(State(service): State<Service>, body: Body) -> Result<Json<Reply>, Problem> {
+    let mut request = body.json::<Request>()?;
+    let Some(queries) = request.queries.take() else {
+        return Ok(Json(Reply::One(Box::new(service.indexer.overlap(&request.query()?)?))));
+    };
+    if request.says_more() {
+        return Err(Problem::impossible("got queries and more, expected each query to say what it asks"));
+    }
+    let (got, limit) = (queries.len() as u64, service.limits.queries as u64);
+    if got > limit {
+        return Err(Problem::too_large("a request's queries", "queries", Some(got), limit));
+    }
+    let queries: Vec<Query> = queries.into_iter().map(Request::query).collect::<Result<_, _>>()?;
+    Ok(Json(Reply::Several { answers: service.indexer.overlap_all(&queries)? }))
 }
 
 impl Request {
+    /// Whether anything is said beside `queries`.
+    fn says_more(&self) -> bool {
+        let Request { queries: _, scope, token_ids, block_hashes, ranks, min_reach_tokens, limit, freshness } =
+            self;
+        let prompt = token_ids.is_some() || block_hashes.is_some();
+        prompt
+            || *scope != ScopeQuery::default()
+            || ranks.is_some()
+            || *min_reach_tokens > 0
+            || limit.is_some()
+            || !freshness
+    }
+
     fn query(self) -> Result<Query, Problem> {
+        if self.queries.is_some() {
+            return Err(Problem::impossible("got queries within queries, expected a prompt"));
+        }
         let prompt = match (self.token_ids, self.block_hashes) {
             (Some(tokens), None) => PromptContent::Tokens(tokens),
             (None, Some(hashes)) => {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
 
+mod batch;
 mod canary;
 mod continuity;
 mod filters;

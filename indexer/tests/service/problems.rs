@@ -44,7 +44,12 @@ fn queries_that_are_refused() {
     refuse_all(
         OVERLAP,
         &[
-            (json!(null), 400, "malformed", "null, expected an object with token_ids or block_hashes"),
+            (
+                json!(null),
+                400,
+                "malformed",
+                "null, expected an object with token_ids, block_hashes or queries",
+            ),
             (json!({"token": []}), 400, "malformed", "unknown field, expected one of `scope`, `token_ids`"),
             (json!({"scope": {"modl": "m"}, "token_ids": []}), 400, "malformed", "expected one of `model`"),
             (
