@@ -5,7 +5,7 @@ use std::fmt;
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request, rejection::BytesRejection},
-    http::header,
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
 use serde::{
@@ -41,6 +41,28 @@ impl Body {
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         Ok(serde_json::from_slice(&self.0)?)
     }
+
+    /// The same as msgpack. What the library says of an error may carry what was sent.
+    pub(super) fn msgpack<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        let malformed = |_| Problem::malformed("the body is no msgpack of the form that JSON has");
+        rmp_serde::from_slice(&self.0).map_err(malformed)
+    }
+
+    /// Numbers of 32 bits, little-endian.
+    pub(super) fn words(&self) -> Result<Vec<u32>, Problem> {
+        let (words, rest) = self.0.as_chunks();
+        if rest.is_empty() {
+            return Ok(words.iter().map(|&word| u32::from_le_bytes(word)).collect());
+        }
+        let got = self.0.len();
+        Err(Problem::impossible(format!("got {got} bytes, expected tokens of 4 bytes each")))
+    }
+}
+
+/// What the body is said to be, if anything is said.
+pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = String::from_utf8_lossy(headers.get(header::CONTENT_TYPE)?.as_bytes());
+    Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
 /// A JSON answer.

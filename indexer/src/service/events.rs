@@ -2,7 +2,7 @@
 
 use axum::{
     extract::{Query, State, rejection::QueryRejection},
-    http::{HeaderMap, header},
+    http::HeaderMap,
 };
 use kvtide_events::Hashing;
 use kvtide_radix::{
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Service, ServiceLimits,
-    body::{Body, Hash, Json},
+    body::{Body, Hash, Json, media_type},
     problem::Problem,
 };
 use crate::{Applied, Message, ScopeQuery};
@@ -124,12 +124,8 @@ pub(super) async fn post(
         let expected = "expected ?stream=NAME and with it perhaps &sequence=NUMBER, got another query string";
         return Err(Problem::malformed(expected));
     };
-    let media_type = match headers.get(header::CONTENT_TYPE) {
-        Some(value) => String::from_utf8_lossy(value.as_bytes()),
-        None => JSON.into(),
-    };
-    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let applied = match media_type.as_str() {
+    let media_type = media_type(&headers);
+    let applied = match media_type.as_deref().unwrap_or(JSON) {
         JSON => json_events(&service, &body)?,
         FRAME => raw_message(&service, &raw, Message::Frame(&body.0))?,
         BATCH => raw_message(&service, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 })?,

@@ -1,15 +1,23 @@
 //! `POST /v1/overlap`: how much of a prompt, or of each of several, every rank holds.
 
-use axum::extract::State;
+use axum::{
+    extract::{Query as UrlQuery, State, rejection::QueryRejection},
+    http::HeaderMap,
+};
 use kvtide_radix::{BlockHash, Rank};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Service,
-    body::{Body, Hash, Json},
+    body::{Body, Hash, Json, media_type},
     problem::Problem,
 };
 use crate::{Answer, PromptContent, Query, ScopeQuery};
+
+/// A body of the form that JSON has.
+const MSGPACK: &str = "application/msgpack";
+/// Tokens alone, each as four bytes, little-endian.
+const TOKENS: &str = "application/octet-stream";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with token_ids, block_hashes or queries")]
@@ -39,8 +47,20 @@ pub(super) enum Reply {
     Several { answers: Vec<Answer> },
 }
 
-pub(super) async fn post(State(service): State<Service>, body: Body) -> Result<Json<Reply>, Problem> {
-    let mut request = body.json::<Request>()?;
+pub(super) async fn post(
+    State(service): State<Service>,
+    options: Result<UrlQuery<Options>, QueryRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Reply>, Problem> {
+    let UrlQuery(options) = options.map_err(|_| Options::malformed())?;
+    let mut request: Request = match media_type(&headers).as_deref() {
+        Some(TOKENS) => options.request(body.words()?),
+        _ if options != Options::default() => return Err(Options::malformed()),
+        Some(MSGPACK) => body.msgpack()?,
+        // Clients that say nothing, or something else by themselves, mean JSON.
+        Some(_) | None => body.json()?,
+    };
     let Some(queries) = request.queries.take() else {
         return Ok(Json(Reply::One(Box::new(service.indexer.overlap(&request.query()?)?))));
     };
@@ -53,6 +73,56 @@ pub(super) async fn post(State(service): State<Service>, body: Body) -> Result<J
     }
     let queries: Vec<Query> = queries.into_iter().map(Request::query).collect::<Result<_, _>>()?;
     Ok(Json(Reply::Several { answers: service.indexer.overlap_all(&queries)? }))
+}
+
+/// What a query string says of a prompt that is sent as it is.
+#[derive(Deserialize, PartialEq, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Options {
+    model: Option<String>,
+    revision: Option<String>,
+    tokenizer: Option<String>,
+    kv_dtype: Option<String>,
+    layout: Option<String>,
+    block_size: Option<u32>,
+    adapter: Option<String>,
+    tenant: Option<String>,
+    min_reach_tokens: Option<u32>,
+    limit: Option<usize>,
+    freshness: Option<bool>,
+}
+
+impl Options {
+    fn malformed() -> Problem {
+        Problem::malformed(format!(
+            "expected a query string with a body of type {TOKENS} only, of parts of a scope, min_reach_tokens, limit and \
+             freshness; got another"
+        ))
+    }
+
+    fn request(self, token_ids: Vec<u32>) -> Request {
+        let Options { model, block_size, adapter, tenant, .. } = self;
+        let stated = |part: Option<String>| part.map(Some);
+        Request {
+            scope: ScopeQuery {
+                model,
+                revision: stated(self.revision),
+                tokenizer: stated(self.tokenizer),
+                kv_dtype: stated(self.kv_dtype),
+                layout: stated(self.layout),
+                block_size,
+                adapter,
+                tenant,
+            },
+            token_ids: Some(token_ids),
+            block_hashes: None,
+            ranks: None,
+            min_reach_tokens: self.min_reach_tokens.unwrap_or(0),
+            limit: self.limit,
+            freshness: self.freshness.unwrap_or(true),
+            queries: None,
+        }
+    }
 }
 
 impl Request {

@@ -6,6 +6,7 @@ mod batch;
 mod canary;
 mod continuity;
 mod filters;
+mod forms;
 #[path = "../bus/frames.rs"]
 mod frames;
 mod hostile;
