@@ -227,6 +227,11 @@ impl RankStream {
         (times, bytes, pending): (Times, usize, PendingEvents),
         applied: &mut Applied,
     ) {
+        // Of the process that is asked nothing was taken yet: this is one that has gone.
+        if self.cursor.last().is_none() && self.is_older(times) {
+            applied.repeated += 1;
+            return;
+        }
         let taken = self.cursor.last().map(|last| (last, Some(self.newest_batch.published_at_ms)));
         let Some(recovery) = &mut self.recovery else { return };
         let waiting =

@@ -46,6 +46,10 @@ impl Fleet {
         };
         let (replays, now_ms) = (self.stream.replays, self.now_ms);
         let known = self.of(rank);
+        if known.recovery.is_some() && known.last.is_none() && known.is_older(batch, now_ms) {
+            // It is of a process that has gone.
+            return;
+        }
         if let Some((_, waiting)) = &mut known.recovery {
             let newest_at = known.newest.map_or(0, |(at, _)| at);
             let taken = known.last.map(|last| (last, newest_at));
