@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     served::{Served, without_times},
-    vocabulary::{Author, Chain},
+    vocabulary::{Chain, fleet},
 };
 
 fn answers(reply: Value) -> Vec<Value> {
@@ -24,13 +24,7 @@ fn answers(reply: Value) -> Vec<Value> {
 #[test]
 fn each_answer_is_the_one_that_it_has_by_itself() {
     let mut random = StdRng::seed_from_u64(5);
-    let served = Served::start();
-    for _request in 0..80 {
-        let chain = Chain::random(&mut random, 8);
-        let author = Author::new(&mut random, &chain);
-        let events: Vec<Value> = (0..3).map(|_| author.event(&mut random).0).collect();
-        served.tell(&chain.scope(), random.random_range(1..20), None, &events);
-    }
+    let served = fleet(&mut random);
     for _batch in 0..20 {
         let query = |random: &mut StdRng| {
             let chain = Chain::random(random, 8);

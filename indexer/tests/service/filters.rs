@@ -5,20 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{
     served::{Served, reach_of, without_times},
-    vocabulary::{Author, Chain},
+    vocabulary::{Chain, fleet},
 };
-
-/// A service that knows workers of random caches.
-fn fleet(random: &mut StdRng) -> Served {
-    let served = Served::start();
-    for _request in 0..120 {
-        let chain = Chain::random(random, 8);
-        let author = Author::new(random, &chain);
-        let events: Vec<Value> = (0..3).map(|_| author.event(random).0).collect();
-        served.tell(&chain.scope(), random.random_range(1..20), None, &events);
-    }
-    served
-}
 
 /// The answer without ranks, and the ranks.
 fn asked(served: &Served, body: &Value) -> (Value, Vec<Value>) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     served::{Served, problem, without_times},
-    vocabulary::{Author, Chain},
+    vocabulary::{Chain, fleet},
 };
 
 const MSGPACK: &str = "application/msgpack";
@@ -24,13 +24,7 @@ fn answer(served: &Served, route: &str, content_type: &str, body: &[u8]) -> Valu
 #[test]
 fn the_answer_is_the_same_in_whatever_form_it_is_asked_for() {
     let mut random = StdRng::seed_from_u64(3);
-    let served = Served::start();
-    for _request in 0..60 {
-        let chain = Chain::random(&mut random, 8);
-        let author = Author::new(&mut random, &chain);
-        let events: Vec<Value> = (0..3).map(|_| author.event(&mut random).0).collect();
-        served.tell(&chain.scope(), random.random_range(1..20), None, &events);
-    }
+    let served = fleet(&mut random);
     for _prompt in 0..40 {
         let chain = Chain::random(&mut random, 8);
         let (limit, freshness) = (random.random_range(1..8), random.random_bool(0.5));

@@ -6,6 +6,8 @@ use kvtide_radix::{
 use rand::{RngExt, rngs::StdRng};
 use serde_json::{Value, json};
 
+use crate::served::Served;
+
 pub(crate) const BLOCK_SIZE: usize = 4;
 
 /// Adapters and tenants in use: none, one, the other, both.
@@ -152,4 +154,16 @@ impl Author {
             event["group"] = json!(self.group);
         }
     }
+}
+
+/// A service that knows workers of random caches.
+pub(crate) fn fleet(random: &mut StdRng) -> Served {
+    let served = Served::start();
+    for _request in 0..120 {
+        let chain = Chain::random(random, 8);
+        let author = Author::new(random, &chain);
+        let events: Vec<Value> = (0..3).map(|_| author.event(random).0).collect();
+        served.tell(&chain.scope(), random.random_range(1..20), None, &events);
+    }
+    served
 }
