@@ -63,9 +63,21 @@ impl RankStream {
                 waiting.insert(sequence, Waiting { numbered, times, bytes, doubts, _pending: None });
             }
         }
-        // What has come by itself on this connection is the same, and is pending.
+        // What has come by itself on this connection is the same, and pending; or it was another process'.
+        let newest = waiting.last_key_value().map(|(&number, last)| (number, last.times.published_at_ms));
         let came = std::mem::take(&mut recovery.waiting).into_iter().filter(|one| one.doubts == doubts);
-        waiting.extend(came.map(|one| (one.numbered.sequence, one)));
+        for one in came {
+            let number = one.numbered.sequence;
+            let belongs = match waiting.get(&number) {
+                Some(answered) => answered.numbered.digest == one.numbered.digest,
+                None => {
+                    newest.is_none_or(|(last, at_ms)| number > last && one.times.published_at_ms >= at_ms)
+                }
+            };
+            if belongs {
+                waiting.insert(number, one);
+            }
+        }
         recovery.waiting = waiting.into_values().collect();
         recovery.bytes = recovery.waiting.iter().map(|waiting| waiting.bytes).sum();
         if recovery.is_full() {

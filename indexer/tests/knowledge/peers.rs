@@ -189,3 +189,17 @@ fn an_engine_that_starts_again_while_others_are_asked_is_a_new_life() {
     assert_eq!(ours.state(), Some((Complete, 3)));
     assert!(ours.indexer.wanted().is_empty());
 }
+
+#[test]
+fn what_came_of_one_process_is_not_mixed_with_what_another_answers() {
+    let clock = Clock::manual(START_MS);
+    let ours = Replica::whole(&clock, 1, 10);
+    ours.indexer.doubt(&ours.stream);
+    // The first batch of a process comes, and before it is asked the next one has begun, which keeps its second only.
+    ours.replay(3, 0..0);
+    ours.follow(2, 0..1);
+    ours.replay(3, 1..2);
+    clock.advance(10_000);
+    ours.indexer.tick();
+    assert_eq!(ours.state(), Some((Partial, 0)));
+}
