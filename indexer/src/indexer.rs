@@ -360,9 +360,12 @@ impl Indexer {
     /// [`QueryError`] where no scope fits, several do, or the prompt is too long.
     pub fn overlap(&self, query: &Query) -> Result<Answer, QueryError> {
         let started = Instant::now();
-        let answer = self.answer(std::slice::from_ref(query), started);
+        let answer = self.find(&query.scope).and_then(|scope| {
+            self.check_tokens(query.tokens(scope.scope.block_size))?;
+            Ok(self.answer(query, &self.moment(&scope), started))
+        });
         telemetry::count_query(started.elapsed(), answer.is_ok());
-        answer.map(|mut answers| answers.remove(0))
+        answer
     }
 
     /// The same of several prompts. Answers of one scope are of one version.
@@ -371,36 +374,47 @@ impl Indexer {
     /// As [`Indexer::overlap`], for the first that has no answer; and where the prompts are too long together.
     pub fn overlap_all(&self, queries: &[Query]) -> Result<Vec<Answer>, QueryError> {
         let started = Instant::now();
-        let answers = self.answer(queries, started);
+        let answers = self.answers(queries, started);
         telemetry::count_query(started.elapsed(), answers.is_ok());
         answers
     }
 
-    fn answer(&self, queries: &[Query], started: Instant) -> Result<Vec<Answer>, QueryError> {
+    fn answers(&self, queries: &[Query], started: Instant) -> Result<Vec<Answer>, QueryError> {
         let scopes = queries.iter().map(|query| self.find(&query.scope)).collect::<Result<Vec<_>, _>>()?;
         let tokens = queries.iter().zip(&scopes).map(|(query, scope)| query.tokens(scope.scope.block_size));
-        let (got, limit) = (tokens.fold(0, u64::saturating_add), self.limits.query_tokens);
-        if got > limit {
-            return Err(QueryError::TooManyTokens { got, limit });
-        }
+        self.check_tokens(tokens.fold(0, u64::saturating_add))?;
         let mut moments: BTreeMap<&Scope, Moment<'_>> = BTreeMap::new();
         let mut answers = Vec::with_capacity(queries.len());
         for (query, scope) in queries.iter().zip(&scopes) {
-            let moment = moments.entry(&scope.scope).or_insert_with(|| Moment {
-                scope: &scope.scope,
-                hashing: scope.hashing,
-                // Before the view: what becomes visible between the two is counted as pending, and not as neither.
-                pending: scope.pending.counts(),
-                view: scope.reader.view(),
-                steady_ms: self.clock.steady_ms(),
-                unreached: scope.unreached.watch(),
-            });
-            let mut answer = query.answer(moment);
-            answer.collected_at_ms = self.clock.wall_ms();
-            answer.took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-            answers.push(answer);
+            let moment = moments.entry(&scope.scope).or_insert_with(|| self.moment(scope));
+            answers.push(self.answer(query, moment, started));
         }
         Ok(answers)
+    }
+
+    fn check_tokens(&self, got: u64) -> Result<(), QueryError> {
+        let limit = self.limits.query_tokens;
+        if got > limit { Err(QueryError::TooManyTokens { got, limit }) } else { Ok(()) }
+    }
+
+    /// A scope's index as it is now.
+    fn moment<'a>(&self, scope: &'a ScopeIndex) -> Moment<'a> {
+        Moment {
+            scope: &scope.scope,
+            hashing: scope.hashing,
+            // Before the view: what becomes visible between the two is counted as pending, and not as neither.
+            pending: scope.pending.counts(),
+            view: scope.reader.view(),
+            steady_ms: self.clock.steady_ms(),
+            unreached: scope.unreached.watch(),
+        }
+    }
+
+    fn answer(&self, query: &Query, moment: &Moment<'_>, started: Instant) -> Answer {
+        let mut answer = query.answer(moment);
+        answer.collected_at_ms = self.clock.wall_ms();
+        answer.took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        answer
     }
 
     /// Every scope's index, in order.
