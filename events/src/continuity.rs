@@ -23,6 +23,12 @@ pub enum Step {
 }
 
 impl Cursor {
+    /// One that has taken numbers up to `last`, or none.
+    #[must_use]
+    pub fn at(last: Option<u64>) -> Cursor {
+        Cursor { last }
+    }
+
     /// The last number taken.
     #[must_use]
     pub fn last(&self) -> Option<u64> {

@@ -307,16 +307,13 @@ impl Publisher {
     }
 
     pub(super) fn restored(saved: &SavedPublisher, ranks: impl Iterator<Item = Rank>) -> Publisher {
-        let mut publisher = Publisher {
+        Publisher {
+            frames: Cursor::at(saved.last),
             whole: saved.whole,
             last_published_at_ms: saved.last_published_at_ms,
             ranks: ranks.collect(),
             ..Publisher::default()
-        };
-        if let Some(last) = saved.last {
-            publisher.frames.take(last);
         }
-        publisher
     }
 
     /// Ranks have gone.

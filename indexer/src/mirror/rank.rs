@@ -173,10 +173,7 @@ impl RankStream {
 
     /// Goes on where another process has come to in the same life.
     pub(super) fn go_on(&mut self, knowledge: Knowledge, last: Option<u64>, lower_tier_used: bool) {
-        self.cursor = Cursor::default();
-        if let Some(last) = last {
-            self.cursor.take(last);
-        }
+        self.cursor = Cursor::at(last);
         self.watermark.knowledge = knowledge;
         self.lower_tier_used = lower_tier_used;
         (self.recovery, self.unreadable) = (None, 0);

@@ -176,11 +176,7 @@ impl RankStream {
 
     fn restore(&mut self, saved: &SavedStream, watermark: &Watermark, now_ms: u64) {
         let SavedStream { knowledge, last, lower_tier_used, publisher, .. } = *saved;
-        if let Some(last) = last {
-            let mut cursor = Cursor::default();
-            cursor.take(last);
-            self.cursor = cursor;
-        }
+        self.cursor = Cursor::at(last);
         // Of one that two have claimed, whoever speaks next begins a new life.
         let in_charge = publisher.filter(|_| knowledge != Knowledge::Unknown);
         self.claims = in_charge.map_or_else(Claims::default, |publisher| Claims::of(publisher, now_ms));
