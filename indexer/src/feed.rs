@@ -13,6 +13,8 @@ use tracing::warn;
 
 use crate::{BoundStream, Indexer, Readiness, snapshot::Peer};
 
+pub use nats::Bus;
+
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -50,6 +52,9 @@ pub enum FeedError {
         /// What the client says.
         error: async_nats::ConnectError,
     },
+    /// A file that is to be shown to the bus cannot be.
+    #[error("{0}")]
+    Secret(String),
     /// The bus refuses a subscription.
     #[error("cannot subscribe to {subject}: {error}")]
     Subscribe {
@@ -99,10 +104,10 @@ impl Feeds {
     /// [`FeedError`] for an address or a subject that cannot be used at all.
     pub async fn follow_nats(
         &mut self,
-        url: &str,
+        bus: &Bus,
         subjects: Vec<(String, Arc<BoundStream>)>,
     ) -> Result<(), FeedError> {
-        let client = nats::connect(url, &self.readiness).await?;
+        let client = nats::connect(bus, &self.readiness).await?;
         for (subject, stream) in subjects {
             let clock = self.indexer.clock().clone();
             let subscription = nats::Subscription::new(&client, clock, &subject).await?;

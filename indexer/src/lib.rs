@@ -34,6 +34,7 @@
 //!
 //! An [`Indexer`] is shared freely. Each scope has one writer at a time; scopes apply in parallel.
 
+pub mod access;
 mod answer;
 pub mod capture;
 mod clock;
@@ -53,6 +54,7 @@ pub mod snapshot;
 mod stream;
 pub mod telemetry;
 mod unreached;
+pub mod watched;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens, Reason};
 pub use clock::Clock;

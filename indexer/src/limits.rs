@@ -19,15 +19,20 @@ pub struct Limits {
     pub index: kvtide_radix::Limits,
 }
 
+impl Limits {
+    /// What is taken in if nothing is said.
+    pub const DEFAULT: Limits = Limits {
+        scopes: 1024,
+        query_tokens: 4 << 20,
+        silent_after: Duration::from_secs(60),
+        conflict_silence: Duration::from_secs(10),
+        gone_after: None,
+        index: kvtide_radix::Limits::DEFAULT,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            scopes: 1024,
-            query_tokens: 4 << 20,
-            silent_after: Duration::from_secs(60),
-            conflict_silence: Duration::from_secs(10),
-            gone_after: None,
-            index: kvtide_radix::Limits::default(),
-        }
+        Limits::DEFAULT
     }
 }

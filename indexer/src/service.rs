@@ -1,41 +1,50 @@
 //! The service: the indexer over HTTP. docs/http.md describes every route.
 
 mod body;
+mod connections;
 mod events;
 mod feedback;
+mod guard;
 mod overlap;
 mod problem;
 mod snapshot;
 mod state;
+mod tls;
 mod workers;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
     http::header,
+    middleware::from_fn_with_state,
     response::IntoResponse,
     routing::{delete, get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::Semaphore};
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
-use crate::{Indexer, Readiness, telemetry};
+use crate::{Indexer, Readiness, access::Role, telemetry, watched::Watched};
+use connections::Connections;
 use problem::Problem;
 
+pub use guard::Access;
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};
+pub use tls::Tls;
 
-/// How long a stop waits for requests that are under way.
-const GRACE: Duration = Duration::from_secs(3);
 const UPKEEP: Duration = Duration::from_secs(5);
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the service takes in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceLimits {
+    /// Connections at the same time. Further ones wait to be accepted.
+    pub connections: usize,
+    /// A connection may be silent for so long before a request's head has come.
+    pub idle: Duration,
+    /// A request's body may take so long, and a client to read on in an answer.
+    pub request: Duration,
     /// Bytes of a request's body.
     pub body_bytes: usize,
     /// Blocks of one event that is handed in.
@@ -46,9 +55,22 @@ pub struct ServiceLimits {
     pub queries: usize,
 }
 
+impl ServiceLimits {
+    /// What is taken in if nothing is said.
+    pub const DEFAULT: ServiceLimits = ServiceLimits {
+        connections: 1024,
+        idle: Duration::from_secs(120),
+        request: Duration::from_secs(30),
+        body_bytes: 64 << 20,
+        event_blocks: 1 << 20,
+        events: 65_536,
+        queries: 1024,
+    };
+}
+
 impl Default for ServiceLimits {
     fn default() -> Self {
-        ServiceLimits { body_bytes: 64 << 20, event_blocks: 1 << 20, events: 65_536, queries: 1024 }
+        ServiceLimits::DEFAULT
     }
 }
 
@@ -62,6 +84,7 @@ pub struct Service {
     metrics: PrometheusHandle,
     limits: ServiceLimits,
     readiness: Arc<Readiness>,
+    access: Access,
     /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
@@ -79,21 +102,37 @@ impl Service {
         readiness: Arc<Readiness>,
     ) -> Service {
         let turns = |count| Arc::new(Semaphore::new(count));
-        Service { indexer, metrics, limits, readiness, snapshots: turns(1), parts: turns(PARTS) }
+        let access = Access::Open;
+        Service { indexer, metrics, limits, readiness, access, snapshots: turns(1), parts: turns(PARTS) }
+    }
+
+    /// The same for those alone who may ask.
+    #[must_use]
+    pub fn guarded(self, access: Access) -> Service {
+        Service { access, ..self }
     }
 
     fn router(self) -> Router {
-        Router::new()
+        let guard = |role, routes: Router<Service>| {
+            routes.route_layer(from_fn_with_state((self.clone(), role), guard::pass))
+        };
+        let query = Router::new()
             .route("/v1/overlap", post(overlap::post))
-            .route("/v1/events", post(events::post))
+            .route("/v1/feedback", post(feedback::post));
+        let ingest = Router::new().route("/v1/events", post(events::post));
+        let metrics = Router::new().route("/metrics", get(render_metrics));
+        let admin = Router::new()
             .route("/v1/workers", get(state::workers).post(workers::register))
             .route("/v1/workers/{id}", delete(workers::remove))
             .route("/v1/scopes", get(state::scopes))
-            .route("/v1/snapshot", get(snapshot::get))
-            .route("/v1/feedback", post(feedback::post))
+            .route("/v1/snapshot", get(snapshot::get));
+        Router::new()
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(is_ready))
-            .route("/metrics", get(render_metrics))
+            .merge(guard(Role::Query, query))
+            .merge(guard(Role::Ingest, ingest))
+            .merge(guard(Role::Metrics, metrics))
+            .merge(guard(Role::Admin, admin))
             .fallback(async || Problem::no_such_route())
             .method_not_allowed_fallback(async || Problem::method_not_allowed())
             .layer(DefaultBodyLimit::max(self.limits.body_bytes))
@@ -101,33 +140,30 @@ impl Service {
     }
 
     /// Serves until `stop` is ready, then finishes the requests that are under way, or gives up on those that take
-    /// too long.
-    ///
-    /// # Errors
-    /// Whatever the system says of the listener.
+    /// too long. Over TLS, if there is any.
     pub async fn serve(
         self,
         listener: TcpListener,
+        tls: Option<Arc<Watched<Tls>>>,
         stop: impl Future<Output = ()> + Send + 'static,
-    ) -> io::Result<()> {
-        let stopping = CancellationToken::new();
-        let (stopped, metrics) = (stopping.clone(), self.metrics.clone());
-        let stop = async move {
-            stop.await;
-            stopping.cancel();
-        };
-        let gave_up = async {
-            stopped.cancelled().await;
-            tokio::time::sleep(GRACE).await;
-        };
+    ) {
+        let (metrics, limits) = (self.metrics.clone(), self.limits);
+        let access = self.access.clone();
+        let tls_files = tls.clone();
         tokio::select! {
-            served = axum::serve(listener, self.router()).with_graceful_shutdown(stop) => served,
-            () = keep_up(&metrics) => Ok(()),
-            () = gave_up => {
-                warn!("gave up on requests that were still under way after {GRACE:?}");
-                Ok(())
-            }
+            () = Connections { router: self.router(), limits, tls }.serve(listener, stop) => {}
+            () = keep_up(&metrics) => {}
+            () = access.keep_up() => {}
+            () = watch(tls_files) => {}
         }
+    }
+}
+
+/// Reads files again, if there are any, for as long as it is polled.
+async fn watch<T: Send + Sync + 'static>(files: Option<Arc<Watched<T>>>) {
+    match files {
+        Some(files) => files.watch().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -37,7 +37,7 @@ impl Stream {
 }
 
 /// What becomes of a rank of which something is lost for good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum GapPolicy {
     /// Its blocks are forgotten: what is credited from then on is held, and more may be.

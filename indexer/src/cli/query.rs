@@ -10,12 +10,13 @@ use std::{
 use clap::Args;
 use kvtide::{
     Answer, Freshness, KnowledgeState, ScopeQuery,
+    config::LISTEN,
     service::{Worker, WorkerList},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Failure, serve::LISTEN};
+use super::Failure;
 
 /// The arguments that give a prompt, of which there is at most one.
 const PROMPT: &str = "prompt";

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Service, ServiceLimits,
     body::{Body, Hash, Json, media_type},
+    guard::Asker,
     problem::Problem,
 };
 use crate::{Applied, Message, ScopeQuery};
@@ -117,6 +118,7 @@ impl From<Applied> for Response {
 pub(super) async fn post(
     State(service): State<Service>,
     raw: Result<Query<Raw>, QueryRejection>,
+    asker: Asker,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Response>, Problem> {
@@ -126,9 +128,12 @@ pub(super) async fn post(
     };
     let media_type = media_type(&headers);
     let applied = match media_type.as_deref().unwrap_or(JSON) {
-        JSON => json_events(&service, &body)?,
-        FRAME => raw_message(&service, &raw, Message::Frame(&body.0))?,
-        BATCH => raw_message(&service, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 })?,
+        JSON => json_events(&service, &asker, &body)?,
+        FRAME => raw_message(&service, &asker, &raw, Message::Frame(&body.0))?,
+        BATCH => {
+            let message = Message::Batch { sequence: raw.sequence, payload: &body.0 };
+            raw_message(&service, &asker, &raw, message)?
+        }
         other => return Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
     let refused = applied.refused_events();
@@ -141,7 +146,13 @@ pub(super) async fn post(
     })
 }
 
-fn raw_message(service: &Service, raw: &Raw, message: Message<'_>) -> Result<Applied, Problem> {
+fn raw_message(
+    service: &Service,
+    asker: &Asker,
+    raw: &Raw,
+    message: Message<'_>,
+) -> Result<Applied, Problem> {
+    asker.may_use_hashes()?;
     let Some(name) = &raw.stream else {
         return Err(Problem::impossible("expected ?stream=NAME with a raw message, got none"));
     };
@@ -151,8 +162,12 @@ fn raw_message(service: &Service, raw: &Raw, message: Message<'_>) -> Result<App
     Ok(service.indexer.apply(&stream, message)?)
 }
 
-fn json_events(service: &Service, body: &Body) -> Result<Applied, Problem> {
+fn json_events(service: &Service, asker: &Asker, body: &Body) -> Result<Applied, Problem> {
     let request: Request = body.json()?;
+    asker.may_see(request.scope.tenant.as_deref())?;
+    if request.events.iter().any(|event| event.blocks.is_some()) {
+        asker.may_use_hashes()?;
+    }
     let Some(scope) = request.scope.to_scope() else {
         return Err(Problem::impossible(
             "expected scope.model and scope.block_size, since events create their scope",

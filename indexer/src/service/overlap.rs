@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Service,
     body::{Body, Hash, Json, media_type},
+    guard::Asker,
     problem::Problem,
 };
 use crate::{Answer, PromptContent, Query, ScopeQuery};
@@ -49,6 +50,7 @@ pub(super) enum Reply {
 
 pub(super) async fn post(
     State(service): State<Service>,
+    asker: Asker,
     options: Result<UrlQuery<Options>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
@@ -62,7 +64,9 @@ pub(super) async fn post(
         Some(_) | None => body.json()?,
     };
     let Some(queries) = request.queries.take() else {
-        return Ok(Json(Reply::One(Box::new(service.indexer.overlap(&request.query()?)?))));
+        let query = request.query()?;
+        asker.may_ask(&query)?;
+        return Ok(Json(Reply::One(Box::new(service.indexer.overlap(&query)?))));
     };
     if request.says_more() {
         return Err(Problem::impossible("got queries and more, expected each query to say what it asks"));
@@ -72,6 +76,7 @@ pub(super) async fn post(
         return Err(Problem::too_large("a request's queries", "queries", Some(got), limit));
     }
     let queries: Vec<Query> = queries.into_iter().map(Request::query).collect::<Result<_, _>>()?;
+    queries.iter().try_for_each(|query| asker.may_ask(query))?;
     Ok(Json(Reply::Several { answers: service.indexer.overlap_all(&queries)? }))
 }
 

@@ -1,13 +1,13 @@
 //! Errors as `application/problem+json` (RFC 9457): a stable type, what was got and what was expected.
 
 use axum::{
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{ApplyError, BindError, NotReady, QueryError, RegisterError};
+use crate::{ApplyError, BindError, NotReady, QueryError, RegisterError, access::Role};
 
 /// An error that goes out. It never carries tokens, hashes, or names of tenants.
 #[derive(Debug)]
@@ -34,6 +34,35 @@ impl Problem {
 
     pub(super) fn method_not_allowed() -> Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "the route has other methods")
+    }
+
+    pub(super) fn unauthorized() -> Problem {
+        let detail = "expected Authorization: Bearer with a token that is known";
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+    }
+
+    pub(super) fn forbidden_role(expected: Role) -> Problem {
+        let detail = "the token is known, and does not have the role that this takes";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("expected_role", expected)
+    }
+
+    /// The same whether there is such a tenant or not.
+    pub(super) fn forbidden_tenant() -> Problem {
+        let detail = "the token does not show blocks of the tenant that is named, or of none if none is";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(super) fn forbidden_hashes() -> Problem {
+        let detail =
+            "hashes name no tenant; expected a token for all tenants, or tokens of which none is for one";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(super) fn too_slow(what: &str, limit_s: u64) -> Problem {
+        let detail = format!("{what} took longer than the limit request_s of {limit_s}");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
+            .with("limit", limit_s)
+            .with("limit_name", "request_s")
     }
 
     pub(super) fn media_type(got: &str, expected: &[&str]) -> Problem {
@@ -198,6 +227,10 @@ impl IntoResponse for Problem {
         body.insert("status".into(), json!(self.status.as_u16()));
         body.insert("detail".into(), json!(self.detail));
         let json = [(header::CONTENT_TYPE, "application/problem+json")];
-        (self.status, json, Value::Object(body).to_string()).into_response()
+        let mut response = (self.status, json, Value::Object(body).to_string()).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

@@ -27,8 +27,12 @@ fn traces() -> Vec<String> {
 
 fn expect_no_trace(what: &str, text: &str) {
     for trace in traces() {
-        assert!(!text.contains(&trace), "{trace:?} in {what}: {text}");
+        expect_no_part(what, text, &trace);
     }
+}
+
+pub(crate) fn expect_no_part(what: &str, text: &str, part: &str) {
+    assert!(!text.contains(part), "{part:?} in {what}: {text}");
 }
 
 /// What can stand at a place where it should not.

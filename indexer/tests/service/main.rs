@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
 
+mod access;
 mod batch;
 mod canary;
 mod continuity;
@@ -18,6 +19,8 @@ mod ready;
 mod scopes;
 mod served;
 mod shape;
+mod slow;
+mod tls;
 mod unreached;
 mod vocabulary;
 mod workers;
