@@ -12,6 +12,8 @@ use std::{
 use parking_lot::RwLock;
 use tracing::{info, warn};
 
+use crate::telemetry;
+
 /// Between one look and the next.
 const LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a file.
@@ -65,6 +67,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
                     info!(paths, "read again");
                 }
                 Err(reason) => {
+                    telemetry::count_refused_file();
                     warn!(paths, %reason, "changed, and cannot be used; what was there before stays");
                 }
             }
