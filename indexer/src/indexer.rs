@@ -1,5 +1,6 @@
 //! The index of a whole fleet: streams bound to scopes, each scope mirrored by itself.
 
+mod letting_go;
 mod proofs;
 mod received;
 mod workers;
@@ -8,7 +9,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -61,6 +62,8 @@ pub struct BoundStream {
     stream: Stream,
     pub(crate) source: Source,
     pub(crate) scope: Arc<ScopeIndex>,
+    /// Set while the scope's mirror is locked, so that nothing is applied behind it.
+    let_go: AtomicBool,
 }
 
 impl BoundStream {
@@ -91,6 +94,12 @@ pub enum ApplyError {
         expected: &'static str,
         /// What the message is.
         got: &'static str,
+    },
+    /// Its stream is no longer bound.
+    #[error("stream {stream} was let go")]
+    LetGo {
+        /// The stream.
+        stream: String,
     },
 }
 
@@ -210,7 +219,7 @@ impl Indexer {
             &stream,
             milliseconds(self.limits.conflict_silence),
         );
-        let bound = Arc::new(BoundStream { source, scope, stream });
+        let bound = Arc::new(BoundStream { source, scope, stream, let_go: AtomicBool::new(false) });
         telemetry::introduce(&bound);
         streams.insert(bound.stream.name.clone(), Arc::clone(&bound));
         Ok(bound)
@@ -341,8 +350,7 @@ impl Indexer {
     ) -> Result<Applied, ApplyError> {
         match &stream.stream.format {
             Format::Direct => {
-                let applied =
-                    stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events);
+                let applied = stream.mirror()?.apply_events(stream.source, rank, first_event_id, events);
                 telemetry::count_message(stream, &applied);
                 Ok(applied)
             }

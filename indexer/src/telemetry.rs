@@ -2,7 +2,7 @@
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::{Applied, BoundStream, FeedbackState, Format, Indexer};
+use crate::{Applied, BoundStream, FeedbackState, Format, Indexer, Scope};
 
 /// A counter's name, what it counts, and how much of it a message did.
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
@@ -132,10 +132,11 @@ pub(crate) fn count_undecodable(stream: &BoundStream) {
     counter!(UNDECODABLE, "stream" => label(stream)).increment(1);
 }
 
-/// The names of direct streams are scopes; their events are counted together.
+/// The names of direct streams are scopes, and registered ones come and go; their events are counted together.
 fn label(stream: &BoundStream) -> String {
     match stream.stream().format {
         Format::Direct => "direct".to_owned(),
+        Format::Engine(_) if stream.stream().registered => "registered".to_owned(),
         Format::Dynamo | Format::Engine(_) => stream.stream().name.clone(),
     }
 }
@@ -168,17 +169,28 @@ pub(crate) fn count_query(took: std::time::Duration, answered: bool) {
     }
 }
 
+/// Nothing is left of a scope.
+pub(crate) fn dismiss(scope: &Scope) {
+    for name in [RANKS, DRIFTING, UNREACHED, RUNS, HELD_BLOCKS, PARKED_BLOCKS] {
+        gauge!(name, &labels(scope)).set(0);
+    }
+}
+
+fn labels(scope: &Scope) -> [(&'static str, String); 6] {
+    [
+        ("model", scope.model.clone()),
+        ("revision", scope.revision.clone().unwrap_or_default()),
+        ("kv_dtype", scope.kv_dtype.clone().unwrap_or_default()),
+        ("layout", scope.layout.clone().unwrap_or_default()),
+        ("tokenizer", scope.tokenizer.clone().unwrap_or_default()),
+        ("block_size", scope.block_size.to_string()),
+    ]
+}
+
 /// Sets the gauges to how large each scope's index is now.
 pub fn measure(indexer: &Indexer) {
     for state in indexer.scopes() {
-        let labels = [
-            ("model", state.scope.model.clone()),
-            ("revision", state.scope.revision.clone().unwrap_or_default()),
-            ("kv_dtype", state.scope.kv_dtype.clone().unwrap_or_default()),
-            ("layout", state.scope.layout.clone().unwrap_or_default()),
-            ("tokenizer", state.scope.tokenizer.clone().unwrap_or_default()),
-            ("block_size", state.scope.block_size.to_string()),
-        ];
+        let labels = labels(&state.scope);
         #[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts beyond 2^53 do not occur")]
         let set = |name, value: u64| gauge!(name, &labels).set(value as f64);
         set(RANKS, state.ranks.len() as u64);

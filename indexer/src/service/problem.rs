@@ -28,6 +28,11 @@ impl Problem {
         self
     }
 
+    /// Its status, and what it says.
+    pub(super) fn into_parts(self) -> (StatusCode, String) {
+        (self.status, self.detail)
+    }
+
     pub(super) fn no_such_route() -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "no-such-route", "there is no such route")
     }
@@ -209,6 +214,8 @@ impl From<ApplyError> for Problem {
         let detail = error.to_string();
         match error {
             ApplyError::Undecodable { .. } => Problem::new(StatusCode::BAD_REQUEST, "undecodable", detail),
+            // Between the moment when it was found and now.
+            ApplyError::LetGo { .. } => Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail),
             ApplyError::OtherFormat { expected, got, .. } => {
                 Problem::new(StatusCode::CONFLICT, "other-format", detail)
                     .with("got", got)
