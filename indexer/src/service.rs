@@ -6,6 +6,7 @@ mod dynamo;
 mod events;
 mod feedback;
 mod guard;
+mod media;
 mod overlap;
 mod pieces;
 mod problem;

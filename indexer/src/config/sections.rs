@@ -151,6 +151,9 @@ pub struct LimitsConfig {
     /// Tokens of a request's prompts, together.
     #[arg(id = "limits.query_tokens", long = "query-tokens", value_name = "N", default_value_t = INDEXER.query_tokens, value_parser = one_or_more())]
     pub query_tokens: u64,
+    /// Media of a request's prompts, together, each counted once for every block that it stands in.
+    #[arg(id = "limits.query_media", long = "query-media", value_name = "N", default_value_t = INDEXER.query_media, value_parser = one_or_more())]
+    pub query_media: u64,
     /// Engines that are followed, beyond which none can be registered.
     #[arg(id = "limits.engines", long = "engines", value_name = "N", default_value_t = SERVICE.engines as u64, value_parser = one_or_more())]
     pub engines: u64,
@@ -208,6 +211,7 @@ impl LimitsConfig {
         Limits {
             scopes: size(self.scopes),
             query_tokens: self.query_tokens,
+            query_media: self.query_media,
             silent_after: Duration::from_secs(workers.silent_after_s),
             conflict_silence: Duration::from_secs(workers.conflict_silence_s),
             gone_after: workers.gone_after_s.map(Duration::from_secs),

@@ -177,6 +177,14 @@ impl From<QueryError> for Problem {
             QueryError::TooManyTokens { got, limit } => {
                 Problem::too_large("the prompt's tokens", "query_tokens", Some(got), limit)
             }
+            QueryError::TooManyMedia { got, limit } => {
+                Problem::too_large("the prompt's media", "query_media", Some(got), limit)
+            }
+            QueryError::OtherHashing { expected, got } => {
+                Problem::new(StatusCode::CONFLICT, "other-hashing", detail)
+                    .with("got", got)
+                    .with("expected", expected)
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Answer, PromptContent, Query, QueryError, ReachTokens, ScopeQuery,
-    service::{Service, body::Json, problem::Problem},
+    service::{Service, body::Json, guard::Asker, media, problem::Problem},
 };
 
 #[derive(Deserialize)]
@@ -26,6 +26,19 @@ pub(super) struct ByTokens {
     tenant_id: String,
     lora_name: Option<String>,
     cache_salt: Option<String>,
+    /// What follows is of Dynamo's selection service; its indexer does not know it.
+    mm_routing_info: Option<RoutingInfo>,
+    block_mm_infos: Option<Vec<media::Block>>,
+    is_eagle: Option<bool>,
+}
+
+/// Tokens in which a medium's own stand for it, to be taken in place of `token_ids` where there are any.
+#[derive(Deserialize)]
+#[serde(expecting = "an object with routing_token_ids")]
+struct RoutingInfo {
+    routing_token_ids: Vec<u32>,
+    #[serde(default)]
+    block_mm_infos: Vec<media::Block>,
 }
 
 #[derive(Deserialize)]
@@ -61,17 +74,28 @@ struct Tiers {
 
 pub(super) async fn by_tokens(
     State(service): State<Service>,
+    asker: Asker,
     Said(said): Said<ByTokens>,
 ) -> Result<Json<Scores>, Refusal> {
     refuse_tenant(Some(&said.tenant_id))?;
     let partition = Partition::new(said.model_name, said.routing_group, service.limits.name_bytes)?;
+    let (tokens, media) = match said.mm_routing_info {
+        Some(info) if !info.routing_token_ids.is_empty() => {
+            (info.routing_token_ids, Some(info.block_mm_infos))
+        }
+        Some(_) | None => (said.token_ids, said.block_mm_infos),
+    };
     let (adapter, tenant) = (said.lora_name, said.cache_salt);
-    let salted = |scope| ScopeQuery { adapter, tenant, ..scope };
-    answer(&service, &partition, PromptContent::Tokens(said.token_ids), salted)
+    let salted = ScopeQuery { adapter, tenant, ..ScopeQuery::default() };
+    let prompt = media::prompt(tokens, media, None)?;
+    let query = Query { scope: salted, prompt, eagle: said.is_eagle, ..Query::default() };
+    asker.may_ask(&query)?;
+    answer(&service, &partition, query)
 }
 
 pub(super) async fn by_hashes(
     State(service): State<Service>,
+    asker: Asker,
     Said(said): Said<ByHashes>,
 ) -> Result<Json<Scores>, Refusal> {
     refuse_tenant(Some(&said.tenant_id))?;
@@ -82,29 +106,24 @@ pub(super) async fn by_hashes(
     }
     let partition = Partition::new(said.model_name, said.routing_group, service.limits.name_bytes)?;
     let hashes = said.block_hashes.into_iter().map(|hash| BlockHash(hash.cast_unsigned())).collect();
-    answer(&service, &partition, PromptContent::Hashes(hashes), |scope| scope)
+    let query = Query { prompt: PromptContent::Hashes(hashes), ..Query::default() };
+    asker.may_ask(&query)?;
+    answer(&service, &partition, query)
 }
 
-fn answer(
-    service: &Service,
-    partition: &Partition,
-    prompt: PromptContent,
-    salted: impl FnOnce(ScopeQuery) -> ScopeQuery,
-) -> Result<Json<Scores>, Refusal> {
-    let (scope, workers) = service.registry.find(partition)?;
+/// Answers a query, whose scope states adapter and tenant alone.
+fn answer(service: &Service, partition: &Partition, query: Query) -> Result<Json<Scores>, Refusal> {
+    let (fixed, workers) = service.registry.find(partition)?;
+    let ScopeQuery { adapter, tenant, .. } = query.scope;
+    let scope = ScopeQuery { adapter, tenant, ..fixed };
     // Who reaches nothing is not in the answer.
-    let query = Query {
-        scope: salted(scope),
-        prompt,
-        min_reach_tokens: 1,
-        without_freshness: true,
-        ..Query::default()
-    };
+    let query = Query { scope, min_reach_tokens: 1, without_freshness: true, ..query };
     let answer = service.indexer.overlap(&query).map_err(|error| match error {
         QueryError::UnknownScope { .. } => partition.unknown(),
-        error @ (QueryError::SeveralScopes { .. } | QueryError::TooManyTokens { .. }) => {
-            Problem::from(error).into()
-        }
+        QueryError::SeveralScopes { .. }
+        | QueryError::TooManyTokens { .. }
+        | QueryError::TooManyMedia { .. }
+        | QueryError::OtherHashing { .. } => Problem::from(error).into(),
     })?;
     Ok(Json(Scores::of(&answer, |worker_id| workers.contain(worker_id))))
 }

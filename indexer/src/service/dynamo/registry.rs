@@ -16,8 +16,9 @@ use super::{
     partition::{Partition, Workers},
 };
 use crate::{
-    BindError, BoundStream, EngineStream, Format, Indexer, Scope, ScopeQuery, Stream,
+    BindError, BoundStream, EngineStream, Format, Indexer, QueryError, Scope, ScopeQuery, Stream,
     feed::{Feeds, FollowedEngine},
+    service::problem::Problem,
 };
 
 /// An engine that is to be followed.
@@ -147,7 +148,11 @@ impl Registry {
         match self.scopes_of(partition).as_slice() {
             [] => Err(partition.unknown()),
             [scope] => Ok((ScopeQuery::from(scope), workers)),
-            [_, _, ..] => Ok((any, workers)),
+            several => {
+                let differences = Scope::differences(&several.iter().collect::<Vec<_>>());
+                let fitting = several.len();
+                Err(Problem::from(QueryError::SeveralScopes { fitting, differences }).into())
+            }
         }
     }
 
