@@ -200,3 +200,10 @@ impl Feeds {
         }
     }
 }
+
+/// Whoever drops them follows nothing any more.
+impl Drop for Feeds {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

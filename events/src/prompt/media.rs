@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 /// A medium in a prompt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Media {
@@ -13,7 +15,7 @@ pub struct Media {
 
 /// The hashes of the media of one block, ascending. A medium that is named twice is hashed twice.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct BlockMedia(Vec<u64>);
+pub struct BlockMedia(SmallVec<[u64; 2]>);
 
 impl BlockMedia {
     /// The hashes.
@@ -25,7 +27,7 @@ impl BlockMedia {
 
 impl FromIterator<u64> for BlockMedia {
     fn from_iter<I: IntoIterator<Item = u64>>(hashes: I) -> BlockMedia {
-        let mut hashes: Vec<u64> = hashes.into_iter().collect();
+        let mut hashes: SmallVec<[u64; 2]> = hashes.into_iter().collect();
         hashes.sort_unstable();
         BlockMedia(hashes)
     }

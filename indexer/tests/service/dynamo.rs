@@ -5,6 +5,7 @@ use std::time::Duration;
 use kvtide_events::{Hashing, sequence_hashes};
 use kvtide_radix::Seed;
 use kvtide_tests::harness::{free_port, wait_for};
+use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use zeromq::{PubSocket, Socket, SocketSend, ZmqMessage};
@@ -355,4 +356,33 @@ fn peers_are_those_of_the_configuration() {
     assert_refused(served.kvtide.post("/deregister_peer", &other), 404, "peer not found");
     assert_refused(served.kvtide.post("/deregister_peer", &there), 409, "is configured");
     assert_refused(served.kvtide.post("/register_peer", &json!({})), 422, "missing field `url`");
+}
+
+#[test]
+fn arbitrary_bodies_change_nothing() {
+    let (served, mut random) = (Served::start(), StdRng::seed_from_u64(9));
+    assert_eq!(register(&served, 7, &json!({})).0, 201);
+    let state = || (served.get("/workers"), served.get("/dump"), served.state());
+    let before = state();
+    let valid = json!({"token_ids": [1, 2], "model_name": "m", "instance_id": 7, "endpoint": "tcp://127.0.0.1:1",
+                       "block_size": 4, "block_hashes": [1], "block_mm_infos": [null, {"mm_objects": [{"mm_hash": 1}]}]})
+    .to_string();
+    for number in 0..200 {
+        let mut body = valid.clone().into_bytes();
+        if number % 2 == 0 {
+            body = vec![0; random.random_range(0..2000)];
+            random.fill_bytes(&mut body);
+        } else {
+            body.truncate(random.random_range(0..body.len()));
+        }
+        for route in
+            ["/query", "/query_by_hash", "/register", "/unregister", "/register_peer", "/deregister_peer"]
+        {
+            let reply = served.kvtide.send("POST", route, "application/json", &body);
+            // A body that begins with a number is of another type.
+            assert!([400, 422].contains(&reply.status), "{route}: {reply:?}");
+            assert_eq!(reply.content_type, "application/json", "{route}: {reply:?}");
+        }
+    }
+    assert_eq!(state(), before);
 }

@@ -51,7 +51,7 @@ fn block(mm_hash: u64) -> Value {
 fn a_medium_is_a_part_of_the_blocks_that_it_stands_in() {
     let served = Served::start();
     store(&served, plain(), None);
-    let by_tokens = |hash: u64, ranges: Value| json!({"mm_objects": [{"mm_hash": hash, "offsets": ranges}]});
+    let image = |hash: u64, ranges: Value| json!({"mm_objects": [{"mm_hash": hash, "offsets": ranges}]});
     let rows = [
         (json!({}), 4),
         (json!({"block_mm_infos": []}), 4),
@@ -71,14 +71,14 @@ fn a_medium_is_a_part_of_the_blocks_that_it_stands_in() {
         (json!({"block_mm_infos": [null, block(IMAGE), block(OTHER_IMAGE)]}), 8),
         (json!({"block_mm_infos": [block(IMAGE), block(IMAGE), block(IMAGE)]}), 0),
         (json!({"block_mm_infos": [null, block(IMAGE), block(IMAGE), block(OTHER_IMAGE)]}), 12),
-        (by_tokens(IMAGE, json!([[5, 10]])), 16),
-        (by_tokens(IMAGE, json!([[7, 9]])), 16),
-        (by_tokens(IMAGE, json!([[4, 5], [5, 6], [11, 12]])), 16),
-        (by_tokens(IMAGE, json!([[5, 8]])), 8),
-        (by_tokens(IMAGE, json!([[5, 13]])), 12),
-        (by_tokens(IMAGE, json!([[5, 5]])), 4),
-        (by_tokens(IMAGE, json!([[3, 10]])), 0),
-        (by_tokens(OTHER_IMAGE, json!([[5, 10]])), 4),
+        (image(IMAGE, json!([[5, 10]])), 16),
+        (image(IMAGE, json!([[7, 9]])), 16),
+        (image(IMAGE, json!([[4, 5], [5, 6], [11, 12]])), 16),
+        (image(IMAGE, json!([[5, 8]])), 8),
+        (image(IMAGE, json!([[5, 13]])), 12),
+        (image(IMAGE, json!([[5, 5]])), 4),
+        (image(IMAGE, json!([[3, 10]])), 0),
+        (image(OTHER_IMAGE, json!([[5, 10]])), 4),
         // Behind the prompt's end.
         (
             json!({"mm_objects": [{"mm_hash": IMAGE, "offsets": [[5, 10]]}, {"mm_hash": 1, "offsets": [[16, u64::MAX]]}]}),
@@ -140,79 +140,74 @@ fn whoever_states_another_key_than_the_scopes_is_told() {
     }
 }
 
-#[test]
-fn media_that_cannot_be_are_refused() {
+/// A body, what refuses it, and words of what is said.
+type Row = (Value, u16, &'static str, &'static str);
+
+fn refuse_all(rows: &[Row]) {
     let served = Served::start();
     store(&served, plain(), None);
     let before = served.state();
-    let with = |more: Value| {
-        let mut body = json!({"token_ids": TOKENS});
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        body
-    };
-    let many = json!([{"mm_hash": 1, "offsets": vec![[0, 16]; (4 << 20) / 4 + 1]}]);
-    let crowded = json!([{"mm_objects": vec![json!({"mm_hash": 1}); (4 << 20) + 1]}]);
-    let rows = [
-        (with(json!({"block_mm_infos": [], "mm_objects": []})), 422, "impossible", "expected one of them"),
-        (
-            json!({"block_hashes": [1], "mm_objects": []}),
-            422,
-            "impossible",
-            "expected these to be in the hashes",
-        ),
-        (json!({"block_hashes": [1], "block_mm_infos": []}), 422, "impossible", "in the hashes already"),
-        (json!({"block_mm_infos": []}), 422, "impossible", "got neither"),
-        (
-            with(json!({"mm_objects": [{"mm_hash": 1, "offsets": [[3, 2]]}]})),
-            422,
-            "impossible",
-            "3 to 2, expected an end",
-        ),
-        (
-            with(json!({"mm_objects": [{"mm_hash": 1, "offsets": [[-1, 2]]}]})),
-            422,
-            "impossible",
-            "expected usize",
-        ),
-        (with(json!({"mm_objects": [{"mm_hash": 1}]})), 400, "malformed", "missing field `offsets`"),
-        (with(json!({"mm_objects": [{"offsets": []}]})), 400, "malformed", "missing field `mm_hash`"),
-        (with(json!({"mm_objects": 1})), 400, "malformed", "expected a sequence"),
-        (
-            with(json!({"block_mm_infos": [1]})),
-            400,
-            "malformed",
-            "expected null or an object with mm_objects",
-        ),
-        (with(json!({"block_mm_infos": [{}]})), 400, "malformed", "missing field `mm_objects`"),
-        (
-            with(json!({"block_mm_infos": [{"mm_objects": [{}]}]})),
-            400,
-            "malformed",
-            "missing field `mm_hash`",
-        ),
-        (
-            with(json!({"block_mm_infos": [{"mm_objects": [{"mm_hash": "x"}]}]})),
-            422,
-            "impossible",
-            "hexadecimal digits",
-        ),
-        (with(json!({"is_eagle": 1})), 400, "malformed", "expected a boolean"),
-        (json!({"queries": [], "is_eagle": false}), 422, "impossible", "got queries and more"),
-        (json!({"queries": [], "mm_objects": []}), 422, "impossible", "got queries and more"),
-        (with(json!({"mm_objects": many})), 413, "too-large", "the limit query_media of 4194304"),
-        (with(json!({"block_mm_infos": crowded})), 413, "too-large", "the limit query_media of 4194304"),
-        (
-            json!({"queries": [with(json!({"mm_objects": [{"mm_hash": 1, "offsets": vec![[0, 16]; 600_000]}]})),
-                               with(json!({"mm_objects": [{"mm_hash": 1, "offsets": vec![[0, 16]; 600_000]}]}))]}),
-            413,
-            "too-large",
-            "the limit query_media of 4194304",
-        ),
-    ];
     for (body, status, kind, words) in rows {
-        let problem = served.refused(OVERLAP, &body, status, kind);
+        let problem = served.refused(OVERLAP, body, *status, kind);
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(words), "{detail:?}; expected {words:?}");
         assert_eq!(served.state(), before);
     }
+}
+
+/// A prompt with one medium by tokens, with media by block, or with anything else.
+fn by_tokens(object: &Value) -> Value {
+    json!({"token_ids": TOKENS, "mm_objects": [object]})
+}
+
+fn by_block(block: &Value) -> Value {
+    json!({"token_ids": TOKENS, "block_mm_infos": [block]})
+}
+
+#[test]
+fn media_of_another_form_are_refused() {
+    refuse_all(&[
+        (by_tokens(&json!({"mm_hash": 1})), 400, "malformed", "missing field `offsets`"),
+        (by_tokens(&json!({"offsets": []})), 400, "malformed", "missing field `mm_hash`"),
+        (by_tokens(&json!(1)), 400, "malformed", "expected an object with mm_hash and offsets"),
+        (by_tokens(&json!({"mm_hash": 1, "offsets": [[-1, 2]]})), 422, "impossible", "expected usize"),
+        (
+            by_tokens(&json!({"mm_hash": 1, "offsets": [[3, 2]]})),
+            422,
+            "impossible",
+            "3 to 2, expected an end",
+        ),
+        (by_block(&json!(1)), 400, "malformed", "expected null or an object with mm_objects"),
+        (by_block(&json!({})), 400, "malformed", "missing field `mm_objects`"),
+        (by_block(&json!({"mm_objects": [{}]})), 400, "malformed", "missing field `mm_hash`"),
+        (by_block(&json!({"mm_objects": [{"mm_hash": "x"}]})), 422, "impossible", "hexadecimal digits"),
+        (json!({"token_ids": [], "mm_objects": 1}), 400, "malformed", "expected a sequence"),
+        (json!({"token_ids": [], "is_eagle": 1}), 400, "malformed", "expected a boolean"),
+    ]);
+}
+
+#[test]
+fn media_that_cannot_be_are_refused() {
+    let both = json!({"token_ids": [], "block_mm_infos": [], "mm_objects": []});
+    let hashed = |media: &str| json!({"block_hashes": [1], media: []});
+    let many = |ranges: usize| by_tokens(&json!({"mm_hash": 1, "offsets": vec![[0, 16]; ranges]}));
+    let limit = "the limit query_media of 4194304";
+    refuse_all(&[
+        (both, 422, "impossible", "expected one of them"),
+        (hashed("mm_objects"), 422, "impossible", "expected these to be in the hashes"),
+        (hashed("block_mm_infos"), 422, "impossible", "expected these to be in the hashes"),
+        (json!({"block_mm_infos": []}), 422, "impossible", "got neither"),
+        (json!({"queries": [], "is_eagle": false}), 422, "impossible", "got queries and more"),
+        (json!({"queries": [], "mm_objects": []}), 422, "impossible", "got queries and more"),
+        (json!({"queries": [], "block_mm_infos": []}), 422, "impossible", "got queries and more"),
+        // Four blocks each.
+        (many((1 << 20) + 1), 413, "too-large", limit),
+        (json!({"queries": [many(600_000), many(600_000)]}), 413, "too-large", limit),
+        (
+            by_block(&json!({"mm_objects": vec![json!({"mm_hash": 1}); (4 << 20) + 1]})),
+            413,
+            "too-large",
+            limit,
+        ),
+    ]);
 }

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use kvtide_radix::{Life, Rank};
+use kvtide_radix::Rank;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
@@ -92,12 +92,14 @@ impl Registry {
                 Refusal::conflict(error.to_string())
             }
         })?;
-        if let Err(error) = self.feeds.follow_zmq(&endpoint, replay_endpoint.as_deref(), Arc::clone(&bound)) {
+        // Before anything comes, so that no other group ever has its ranks.
+        self.members.write().insert(name.clone(), Member { rank, partition });
+        let followed = self.feeds.follow_zmq(&endpoint, replay_endpoint.as_deref(), Arc::clone(&bound));
+        followed.map_err(|error| {
             self.indexer.unbind(&bound);
-            return Err(Refusal::bad(error.to_string()));
-        }
-        self.members.write().insert(name, Member { rank, partition });
-        Ok(())
+            self.members.write().remove(&name);
+            Refusal::bad(error.to_string())
+        })
     }
 
     /// Follows engines of an instance no more, and lets their ranks go: all, or one.
@@ -116,23 +118,21 @@ impl Registry {
             one.model_name == model_name && routing_group.is_none_or(|group| one.routing_group == group)
         };
         let elsewhere = format!("instance {instance_id} is registered for {}", first.partition);
-        let meant: Vec<_> = members.iter().filter(|(_, one)| is_meant(&one.partition)).collect();
+        let mut meant: Vec<_> = members.iter().filter(|(_, one)| is_meant(&one.partition)).collect();
         if meant.is_empty() {
             return Err(Refusal::unknown(elsewhere));
         }
-        let mut leaving = meant.iter().filter(|(_, one)| dp_rank.is_none_or(|rank| one.rank.dp_rank == rank));
-        let mut left = false;
-        for (name, _) in &mut leaving {
+        if let Some(dp_rank) = dp_rank {
+            meant.retain(|(_, one)| one.rank.dp_rank == dp_rank);
+            if meant.is_empty() {
+                return Err(Refusal::unknown(format!("instance {instance_id} dp_rank {dp_rank} not found")));
+            }
+        }
+        for (name, _) in meant {
             self.feeds.unfollow(name);
             self.members.write().remove(name);
-            left = true;
         }
-        match dp_rank {
-            Some(dp_rank) if !left => {
-                Err(Refusal::unknown(format!("instance {instance_id} dp_rank {dp_rank} not found")))
-            }
-            Some(_) | None => Ok(()),
-        }
+        Ok(())
     }
 
     /// The scope and the workers that a query of a partition is about.
@@ -262,12 +262,7 @@ impl Registry {
 
     /// A rank has one source.
     fn check_rank(&self, scope: &Scope, rank: Rank) -> Result<(), Refusal> {
-        let states = self.indexer.scopes();
-        let known = states.iter().find(|state| state.scope == *scope);
-        let is_fed = known.is_some_and(|state| {
-            state.ranks.iter().any(|known| known.rank == rank && known.watermark.life != Life(0))
-        });
-        if is_fed {
+        if self.indexer.is_fed(scope, rank) {
             let Rank { worker_id, dp_rank } = rank;
             return Err(Refusal::conflict(format!(
                 "instance {worker_id} dp_rank {dp_rank} is fed by another stream"
