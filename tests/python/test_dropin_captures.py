@@ -137,8 +137,9 @@ def test_where_blocks_are_keyed_by_pairs_of_tokens_kvtide_can_be_told_so(fleet, 
     assert asked > 20
 
 
-def test_dynamos_indexer_goes_on_from_what_kvtide_dumps(fleet, both):
-    fleet = fleet("sgl0523_unified")
+@pytest.mark.parametrize("name", ["sgl0523_unified", "sgl0523_hicache_wt"])
+def test_dynamos_indexer_goes_on_from_what_kvtide_dumps(fleet, both, name):
+    fleet = fleet(name)
     checkpoint = fleet.capture.checkpoints[len(fleet.capture.checkpoints) // 2]
     fleet.publish_until(checkpoint)
     peer = DynamoIndexer("--peers", both.kvtide.url)

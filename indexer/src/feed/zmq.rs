@@ -207,3 +207,36 @@ impl Engine {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::endpoint;
+
+    #[test]
+    fn an_endpoint_is_a_host_and_a_port() {
+        let usable = ["tcp://10.0.0.7:5557", "tcp://engine-7.example:1", "tcp://[::1]:65535"];
+        for one in usable {
+            assert_eq!(endpoint(one).ok().as_deref(), Some(one));
+        }
+        assert_eq!(endpoint("tcp://*:5557").ok().as_deref(), Some("tcp://127.0.0.1:5557"));
+        let others = [
+            "",
+            "7",
+            "127.0.0.1:1",
+            "http://a:1",
+            "ipc:///tmp/engine",
+            "tcp://",
+            "tcp://a",
+            "tcp://a:",
+            "tcp://:1",
+            "tcp://a:65536",
+            "tcp://a:-1",
+            "tcp://::1:1",
+            "tcp://[::1:1",
+            "tcp://::1]:1",
+        ];
+        for one in others {
+            assert!(endpoint(one).is_err(), "{one}");
+        }
+    }
+}
