@@ -42,7 +42,8 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
     Runtime::new()?.block_on(async {
         let listener = bind(config.server.listen).await?;
         let feeds = Arc::new(follow(&indexer, &config.nats, subjects, engines).await?);
-        let service = Service::new(Arc::clone(&indexer), metrics, config.limits.service(), Arc::clone(&feeds));
+        let service =
+            Service::new(Arc::clone(&indexer), metrics, config.limits.service(), Arc::clone(&feeds));
         if !peers.is_empty() {
             feeds.ask_peers(peers);
         }

@@ -28,9 +28,7 @@ pub(super) use registry::Registry;
 
 /// What whoever may ask may ask.
 pub(super) fn queries() -> Router<Service> {
-    Router::new()
-        .route("/query", post(query::by_tokens))
-        .route("/query_by_hash", post(query::by_hashes))
+    Router::new().route("/query", post(query::by_tokens)).route("/query_by_hash", post(query::by_hashes))
 }
 
 /// Who is followed, and all that is held.
