@@ -65,7 +65,7 @@ pub use indexer::{
 };
 pub use limits::Limits;
 pub use mirror::{Applied, Part, ReplayRequest};
-pub use query::{PromptContent, Query, QueryError};
+pub use query::{PromptContent, PromptMedia, Query, QueryError};
 pub use readiness::{NotReady, Readiness};
 pub use scope::{Scope, ScopeQuery};
 pub use stream::{EngineStream, Format, GapPolicy, Stream};

@@ -2,10 +2,13 @@
 
 mod body;
 mod connections;
+mod dynamo;
 mod events;
 mod feedback;
 mod guard;
+mod media;
 mod overlap;
+mod pieces;
 mod problem;
 mod snapshot;
 mod state;
@@ -25,8 +28,9 @@ use axum::{
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{Indexer, Readiness, access::Role, telemetry, watched::Watched};
+use crate::{Indexer, Readiness, access::Role, feed::Feeds, telemetry, watched::Watched};
 use connections::Connections;
+use dynamo::Registry;
 use problem::Problem;
 
 pub use guard::Access;
@@ -53,6 +57,10 @@ pub struct ServiceLimits {
     pub events: usize,
     /// Queries of one request.
     pub queries: usize,
+    /// Engines that are followed, of which none further can be registered then.
+    pub engines: usize,
+    /// Bytes of a model's, a routing group's or an endpoint's name where it is registered.
+    pub name_bytes: usize,
 }
 
 impl ServiceLimits {
@@ -65,6 +73,8 @@ impl ServiceLimits {
         event_blocks: 1 << 20,
         events: 65_536,
         queries: 1024,
+        engines: 1024,
+        name_bytes: 512,
     };
 }
 
@@ -85,6 +95,7 @@ pub struct Service {
     limits: ServiceLimits,
     readiness: Arc<Readiness>,
     access: Access,
+    registry: Arc<Registry>,
     /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
@@ -92,18 +103,20 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`; `readiness` what `/readyz`
-    /// tells.
+    /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`; `feeds` what brings its
+    /// events, to which engines may be added, and of which `/readyz` tells.
     #[must_use]
     pub fn new(
         indexer: Arc<Indexer>,
         metrics: PrometheusHandle,
         limits: ServiceLimits,
-        readiness: Arc<Readiness>,
+        feeds: Arc<Feeds>,
     ) -> Service {
         let turns = |count| Arc::new(Semaphore::new(count));
-        let access = Access::Open;
-        Service { indexer, metrics, limits, readiness, access, snapshots: turns(1), parts: turns(PARTS) }
+        let readiness = feeds.readiness();
+        let registry = Arc::new(Registry::new(Arc::clone(&indexer), feeds));
+        let (access, snapshots, parts) = (Access::Open, turns(1), turns(PARTS));
+        Service { indexer, metrics, limits, readiness, access, registry, snapshots, parts }
     }
 
     /// The same for those alone who may ask.
@@ -118,15 +131,18 @@ impl Service {
         };
         let query = Router::new()
             .route("/v1/overlap", post(overlap::post))
-            .route("/v1/feedback", post(feedback::post));
+            .route("/v1/feedback", post(feedback::post))
+            .merge(dynamo::queries());
         let ingest = Router::new().route("/v1/events", post(events::post));
         let metrics = Router::new().route("/metrics", get(render_metrics));
         let admin = Router::new()
             .route("/v1/workers", get(state::workers).post(workers::register))
             .route("/v1/workers/{id}", delete(workers::remove))
             .route("/v1/scopes", get(state::scopes))
-            .route("/v1/snapshot", get(snapshot::get));
+            .route("/v1/snapshot", get(snapshot::get))
+            .merge(dynamo::administration());
         Router::new()
+            .merge(dynamo::health())
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(is_ready))
             .merge(guard(Role::Query, query))

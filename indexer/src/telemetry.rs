@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::{Applied, BoundStream, FeedbackState, Format, Freshness, Indexer, KnowledgeState, ScopeState};
+use crate::{
+    Applied, BoundStream, FeedbackState, Format, Freshness, Indexer, KnowledgeState, Scope, ScopeState,
+};
 
 /// A counter's name, what it counts, and how much of it a message did.
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
@@ -157,10 +159,11 @@ pub(crate) fn count_undecodable(stream: &BoundStream) {
     counter!(UNDECODABLE, "stream" => label(stream)).increment(1);
 }
 
-/// The names of direct streams are scopes; their events are counted together.
+/// The names of direct streams are scopes, and registered ones come and go; their events are counted together.
 fn label(stream: &BoundStream) -> String {
     match stream.stream().format {
         Format::Direct => "direct".to_owned(),
+        Format::Engine(_) if stream.stream().registered => "registered".to_owned(),
         Format::Dynamo | Format::Engine(_) => stream.stream().name.clone(),
     }
 }
@@ -198,17 +201,35 @@ pub(crate) fn count_query(took: Duration, answered: bool) {
     }
 }
 
+/// Nothing is left of a scope.
+pub(crate) fn dismiss(scope: &Scope) {
+    let labels = labels(scope);
+    let counts =
+        [RANKS, DRIFTING, UNREACHED, RUNS, HELD_BLOCKS, PARKED_BLOCKS, PENDING_EVENTS, LAG_OVER_BEST];
+    for name in counts {
+        gauge!(name, &labels).set(0);
+    }
+    for knowledge in KnowledgeState::ALL {
+        gauge!(RANKS_BY_KNOWLEDGE, &with_knowledge(&labels, knowledge)).set(0);
+    }
+    gauge!(VERIFIED_AGE, &labels).set(f64::NAN);
+}
+
+fn labels(scope: &Scope) -> [(&'static str, String); 6] {
+    [
+        ("model", scope.model.clone()),
+        ("revision", scope.revision.clone().unwrap_or_default()),
+        ("kv_dtype", scope.kv_dtype.clone().unwrap_or_default()),
+        ("layout", scope.layout.clone().unwrap_or_default()),
+        ("tokenizer", scope.tokenizer.clone().unwrap_or_default()),
+        ("block_size", scope.block_size.to_string()),
+    ]
+}
+
 /// Sets the gauges to how large each scope's index is now.
 pub fn measure(indexer: &Indexer) {
     for state in indexer.scopes() {
-        let labels = [
-            ("model", state.scope.model.clone()),
-            ("revision", state.scope.revision.clone().unwrap_or_default()),
-            ("kv_dtype", state.scope.kv_dtype.clone().unwrap_or_default()),
-            ("layout", state.scope.layout.clone().unwrap_or_default()),
-            ("tokenizer", state.scope.tokenizer.clone().unwrap_or_default()),
-            ("block_size", state.scope.block_size.to_string()),
-        ];
+        let labels = labels(&state.scope);
         #[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts beyond 2^53 do not occur")]
         let set = |name, value: u64| gauge!(name, &labels).set(value as f64);
         set(RANKS, state.ranks.len() as u64);
@@ -220,6 +241,13 @@ pub fn measure(indexer: &Indexer) {
         set(VERSION, state.version);
         measure_freshness(indexer, &state, &labels);
     }
+}
+
+fn with_knowledge(
+    labels: &[(&'static str, String)],
+    knowledge: KnowledgeState,
+) -> Vec<(&'static str, String)> {
+    [labels, &[("knowledge", knowledge.name().to_owned())]].concat()
 }
 
 /// The worst of a scope's ranks.
@@ -235,8 +263,7 @@ fn measure_freshness(indexer: &Indexer, state: &ScopeState, labels: &[(&'static 
         verified_ms = verified_ms.max(fresh.verified_age_ms);
     }
     for (knowledge, ranks) in known {
-        let labels = [labels, &[("knowledge", knowledge.name().to_owned())]].concat();
-        gauge!(RANKS_BY_KNOWLEDGE, &labels).set(ranks);
+        gauge!(RANKS_BY_KNOWLEDGE, &with_knowledge(labels, knowledge)).set(ranks);
     }
     let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "as above")]

@@ -257,3 +257,14 @@ def publish(nats_url):
     yield start
     for publisher in started:
         publisher.stop()
+
+
+@pytest.fixture
+def both():
+    """Dynamo's standalone indexer, and a kvtide in its place."""
+    from dropin import Both, DynamoIndexer, KvtideIndexer
+
+    dynamo, kvtide = DynamoIndexer(), Kvtide()
+    yield Both(dynamo, KvtideIndexer(kvtide))
+    dynamo.stop()
+    kvtide.stop()

@@ -14,6 +14,7 @@ use clap::Args;
 use kvtide::{
     Clock, Indexer, Limits,
     config::LISTEN,
+    feed::Feeds,
     service::{Service, ServiceLimits},
 };
 use tokio::runtime::Runtime;
@@ -60,8 +61,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let _ = stdout().write_all(arguments.introduction(listener.local_addr()?).as_bytes());
         let stop = CancellationToken::new();
         let running = tokio::spawn(run_fleet(fleet, between, stop.clone()));
-        let service = Service::new(indexer, metrics, ServiceLimits::DEFAULT, Arc::default());
+        let feeds = Arc::new(Feeds::new(Arc::clone(&indexer)));
+        let service = Service::new(indexer, metrics, ServiceLimits::DEFAULT, Arc::clone(&feeds));
         let served = serve_until(service, listener, Doors::default(), stopped()?).await;
+        feeds.stop().await;
         stop.cancel();
         running.await??;
         served

@@ -41,8 +41,9 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
     snapshot::resume(&indexer, path.as_deref(), &peers);
     Runtime::new()?.block_on(async {
         let listener = bind(config.server.listen).await?;
-        let mut feeds = follow(&indexer, &config.nats, subjects, engines).await?;
-        let service = Service::new(Arc::clone(&indexer), metrics, config.limits.service(), feeds.readiness());
+        let feeds = Arc::new(follow(&indexer, &config.nats, subjects, engines).await?);
+        let service =
+            Service::new(Arc::clone(&indexer), metrics, config.limits.service(), Arc::clone(&feeds));
         if !peers.is_empty() {
             feeds.ask_peers(peers);
         }
@@ -71,7 +72,7 @@ async fn follow(
     subjects: Vec<Subject>,
     engines: Vec<Engine>,
 ) -> Result<Feeds, Failure> {
-    let mut feeds = Feeds::new(Arc::clone(indexer));
+    let feeds = Feeds::new(Arc::clone(indexer));
     if let Some(bus) = bus(nats) {
         feeds.follow_nats(&bus, subjects).await?;
     }

@@ -151,6 +151,15 @@ pub struct LimitsConfig {
     /// Tokens of a request's prompts, together.
     #[arg(id = "limits.query_tokens", long = "query-tokens", value_name = "N", default_value_t = INDEXER.query_tokens, value_parser = one_or_more())]
     pub query_tokens: u64,
+    /// Media of a request's prompts, together, each counted once for every block that it stands in.
+    #[arg(id = "limits.query_media", long = "query-media", value_name = "N", default_value_t = INDEXER.query_media, value_parser = one_or_more())]
+    pub query_media: u64,
+    /// Engines that are followed, beyond which none can be registered.
+    #[arg(id = "limits.engines", long = "engines", value_name = "N", default_value_t = SERVICE.engines as u64, value_parser = one_or_more())]
+    pub engines: u64,
+    /// Bytes of a model's, a routing group's or an endpoint's name where engines are registered or asked for by it.
+    #[arg(id = "limits.name_bytes", long = "name-bytes", value_name = "N", default_value_t = SERVICE.name_bytes as u64, value_parser = one_or_more())]
+    pub name_bytes: u64,
     /// Events handed in with one request.
     #[arg(id = "limits.events", long = "events", value_name = "N", default_value_t = SERVICE.events as u64, value_parser = one_or_more())]
     pub events: u64,
@@ -191,6 +200,8 @@ impl LimitsConfig {
             event_blocks: size(self.event_blocks),
             events: size(self.events),
             queries: size(self.queries),
+            engines: size(self.engines),
+            name_bytes: size(self.name_bytes),
         }
     }
 
@@ -200,6 +211,7 @@ impl LimitsConfig {
         Limits {
             scopes: size(self.scopes),
             query_tokens: self.query_tokens,
+            query_media: self.query_media,
             silent_after: Duration::from_secs(workers.silent_after_s),
             conflict_silence: Duration::from_secs(workers.conflict_silence_s),
             gone_after: workers.gone_after_s.map(Duration::from_secs),

@@ -146,7 +146,7 @@ impl StreamConfig {
             layout: self.layout.clone(),
             block_size: self.block_size,
         };
-        Ok(Stream { name, scope, eagle: self.eagle, format, gap_policy: self.gap_policy, has_peers: false })
+        Ok(Stream { eagle: self.eagle, gap_policy: self.gap_policy, ..Stream::new(name, scope, format) })
     }
 
     fn refuse_engine_settings(&self) -> Result<(), ConfigError> {

@@ -85,7 +85,9 @@ impl Asker {
     pub(super) fn may_ask(&self, query: &Query) -> Result<(), Problem> {
         match &query.prompt {
             PromptContent::Hashes(_) => self.may_use_hashes(),
-            PromptContent::Tokens(_) => self.may_see(query.scope.tenant.as_deref()),
+            PromptContent::Tokens(_) | PromptContent::Multimodal { .. } => {
+                self.may_see(query.scope.tenant.as_deref())
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use super::{
     Service,
     body::{Body, Hash, Json, media_type},
     guard::Asker,
+    media,
     problem::Problem,
 };
 use crate::{Answer, PromptContent, Query, ScopeQuery};
@@ -27,6 +28,9 @@ struct Request {
     scope: ScopeQuery,
     token_ids: Option<Vec<u32>>,
     block_hashes: Option<Vec<Hash>>,
+    block_mm_infos: Option<Vec<media::Block>>,
+    mm_objects: Option<Vec<media::Object>>,
+    is_eagle: Option<bool>,
     ranks: Option<Vec<(u64, u32)>>,
     #[serde(default)]
     min_reach_tokens: u32,
@@ -121,6 +125,9 @@ impl Options {
             },
             token_ids: Some(token_ids),
             block_hashes: None,
+            block_mm_infos: None,
+            mm_objects: None,
+            is_eagle: None,
             ranks: None,
             min_reach_tokens: self.min_reach_tokens.unwrap_or(0),
             limit: self.limit,
@@ -133,10 +140,23 @@ impl Options {
 impl Request {
     /// Whether anything is said beside `queries`.
     fn says_more(&self) -> bool {
-        let Request { queries: _, scope, token_ids, block_hashes, ranks, min_reach_tokens, limit, freshness } =
-            self;
+        let Request {
+            queries: _,
+            scope,
+            token_ids,
+            block_hashes,
+            ranks,
+            min_reach_tokens,
+            limit,
+            freshness,
+            ..
+        } = self;
+        let Request { block_mm_infos, mm_objects, is_eagle, .. } = self;
         let prompt = token_ids.is_some() || block_hashes.is_some();
+        let media = block_mm_infos.is_some() || mm_objects.is_some();
         prompt
+            || media
+            || is_eagle.is_some()
             || *scope != ScopeQuery::default()
             || ranks.is_some()
             || *min_reach_tokens > 0
@@ -149,7 +169,12 @@ impl Request {
             return Err(Problem::impossible("got queries within queries, expected a prompt"));
         }
         let prompt = match (self.token_ids, self.block_hashes) {
-            (Some(tokens), None) => PromptContent::Tokens(tokens),
+            (Some(tokens), None) => media::prompt(tokens, self.block_mm_infos, self.mm_objects)?,
+            (None, Some(_)) if self.block_mm_infos.is_some() || self.mm_objects.is_some() => {
+                return Err(Problem::impossible(
+                    "got block_hashes and media, expected these to be in the hashes already",
+                ));
+            }
             (None, Some(hashes)) => {
                 PromptContent::Hashes(hashes.into_iter().map(|hash| BlockHash(hash.0)).collect())
             }
@@ -166,6 +191,7 @@ impl Request {
         Ok(Query {
             scope: self.scope,
             prompt,
+            eagle: self.is_eagle,
             ranks,
             min_reach_tokens: self.min_reach_tokens,
             limit: self.limit,

@@ -28,6 +28,11 @@ impl Problem {
         self
     }
 
+    /// Its status, and what it says.
+    pub(super) fn into_parts(self) -> (StatusCode, String) {
+        (self.status, self.detail)
+    }
+
     pub(super) fn no_such_route() -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "no-such-route", "there is no such route")
     }
@@ -172,6 +177,14 @@ impl From<QueryError> for Problem {
             QueryError::TooManyTokens { got, limit } => {
                 Problem::too_large("the prompt's tokens", "query_tokens", Some(got), limit)
             }
+            QueryError::TooManyMedia { got, limit } => {
+                Problem::too_large("the prompt's media", "query_media", Some(got), limit)
+            }
+            QueryError::OtherHashing { expected, got } => {
+                Problem::new(StatusCode::CONFLICT, "other-hashing", detail)
+                    .with("got", got)
+                    .with("expected", expected)
+            }
         }
     }
 }
@@ -209,6 +222,8 @@ impl From<ApplyError> for Problem {
         let detail = error.to_string();
         match error {
             ApplyError::Undecodable { .. } => Problem::new(StatusCode::BAD_REQUEST, "undecodable", detail),
+            // Between the moment when it was found and now.
+            ApplyError::LetGo { .. } => Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail),
             ApplyError::OtherFormat { expected, got, .. } => {
                 Problem::new(StatusCode::CONFLICT, "other-format", detail)
                     .with("got", got)

@@ -61,6 +61,12 @@ fn routes() -> Vec<(&'static str, &'static str, Value, Option<Role>)> {
         ("DELETE", "/v1/workers/2", Value::Null, Some(Role::Admin)),
         ("GET", "/v1/scopes", Value::Null, Some(Role::Admin)),
         ("GET", "/v1/snapshot", Value::Null, Some(Role::Admin)),
+        ("POST", "/query", json!({"token_ids": [1, 2], "model_name": "m"}), Some(Role::Query)),
+        ("POST", "/query_by_hash", json!({"block_hashes": [1], "model_name": "m"}), Some(Role::Query)),
+        ("GET", "/workers", Value::Null, Some(Role::Admin)),
+        ("GET", "/dump", Value::Null, Some(Role::Admin)),
+        ("GET", "/peers", Value::Null, Some(Role::Admin)),
+        ("GET", "/health", Value::Null, None),
         ("GET", "/healthz", Value::Null, None),
         ("GET", "/readyz", Value::Null, None),
     ]
@@ -98,6 +104,65 @@ fn every_route_takes_its_role_and_admins_take_every_route() {
                 None => assert_eq!(reply.status, 200, "{route}"),
             }
         }
+    }
+}
+
+#[test]
+fn engines_come_and_go_by_admins_alone() {
+    let all = [Role::Ingest, Role::Query, Role::Metrics, Role::Admin];
+    let grants: Vec<(&[Role], &[&str])> =
+        all.iter().map(|role| (std::slice::from_ref(role), &[][..])).collect();
+    let mut guarded = Guarded::start(&grants);
+    let engine =
+        json!({"instance_id": 1, "endpoint": "tcp://127.0.0.1:1", "model_name": "m", "block_size": 2});
+    let peer = json!({"url": "http://127.0.0.1:1"});
+    let routes = [
+        ("/register", &engine, 201),
+        ("/unregister", &engine, 200),
+        ("/register_peer", &peer, 409),
+        ("/deregister_peer", &peer, 404),
+    ];
+    for (route, body, status) in routes {
+        for (number, role) in all.into_iter().enumerate() {
+            let reply = guarded.by(number).post(route, body);
+            if role == Role::Admin {
+                assert_eq!(reply.status, status, "{route}: {}", reply.body);
+            } else {
+                problem(&reply, 403, "forbidden");
+            }
+        }
+    }
+}
+
+#[test]
+fn dynamos_routes_show_the_blocks_of_a_tokens_tenants_alone() {
+    let query = &[Role::Query][..];
+    let mut guarded =
+        Guarded::start(&[(&[Role::Ingest], &["*"]), (query, &["*"]), (query, &[]), (query, &["acme"])]);
+    tell(guarded.by(0));
+    let held = json!({"1": {"0": 4}});
+    let seen: [&[Option<&str>]; 3] = [&[None, Some("acme"), Some("globex")], &[None], &[Some("acme")]];
+    for (number, seen) in (1..).zip(seen) {
+        for tenant in [None, Some("acme"), Some("globex"), Some("initech"), Some("")] {
+            let body = json!({"token_ids": [1, 2, 3, 4], "model_name": "m", "cache_salt": tenant});
+            let (status, answer) = guarded.by(number).kvtide.post("/query", &body);
+            if seen.contains(&tenant) {
+                assert_eq!((status, &answer["scores"]), (200, &held), "{tenant:?} by token {number}");
+            } else if number == 1 {
+                // An empty name is none.
+                assert_eq!((status, tenant.is_some_and(str::is_empty)), (200, answer["scores"] == held));
+            } else {
+                let error = answer["error"].as_str().unwrap();
+                assert_eq!(status, 403, "{tenant:?} by token {number}: {answer}");
+                tenant
+                    .into_iter()
+                    .filter(|name| !name.is_empty())
+                    .for_each(|name| expect_no_part("an error", error, name));
+            }
+        }
+        let hashes = json!({"block_hashes": [1], "model_name": "m"});
+        let status = guarded.by(number).kvtide.post("/query_by_hash", &hashes).0;
+        assert_eq!(status, if number == 1 { 200 } else { 403 }, "by token {number}");
     }
 }
 

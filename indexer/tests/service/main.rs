@@ -6,11 +6,13 @@ mod access;
 mod batch;
 mod canary;
 mod continuity;
+mod dynamo;
 mod filters;
 mod forms;
 #[path = "../bus/frames.rs"]
 mod frames;
 mod hostile;
+mod media;
 mod metrics;
 mod overlap;
 mod problems;
