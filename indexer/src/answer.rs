@@ -2,11 +2,12 @@
 
 use kvtide_radix::{Knowledge, Rank, Reach, Tier, Watermark};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Freshness, Scope};
 
 /// How much of one prompt every rank of a scope already holds. Of one consistent version of the index.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Answer {
     /// The scope that was asked, with the prompt's adapter and tenant.
     pub scope: AnswerScope,
@@ -24,7 +25,7 @@ pub struct Answer {
 }
 
 /// The scope of an answer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AnswerScope {
     /// Its fixed parts.
     #[serde(flatten)]
@@ -36,7 +37,7 @@ pub struct AnswerScope {
 }
 
 /// The prompt of an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Prompt {
     /// Its tokens; of a prompt given as hashes, those of its blocks.
     pub tokens: u64,
@@ -45,7 +46,7 @@ pub struct Prompt {
 }
 
 /// What one rank holds of the prompt.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RankAnswer {
     /// The worker.
     pub worker_id: u64,
@@ -64,7 +65,7 @@ pub struct RankAnswer {
 }
 
 /// Leading tokens that a rank could reuse with a tier **and all faster ones**: cumulative, never to be added.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReachTokens {
     /// On the GPU.
     pub gpu: u32,
@@ -84,7 +85,7 @@ impl From<Reach> for ReachTokens {
 }
 
 /// Why nothing is known of a rank from which something came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Two live publishers claim the rank. It ends when one of them has been silent for long enough.
@@ -98,7 +99,7 @@ impl Reason {
 }
 
 /// How to read a rank's numbers, as it goes out.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KnowledgeState {
     /// Nothing known: the reach is null.

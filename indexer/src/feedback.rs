@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use kvtide_radix::{Life, Rank, RankState};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Of so many of the latest observations is judged whether a rank's predictions have gone wrong.
 const JUDGED: usize = 64;
@@ -26,7 +27,7 @@ pub struct Observation {
 }
 
 /// Sums over a rank's observations, and whether it has gone wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct FeedbackState {
     /// Observations.
     pub observations: u64,
@@ -43,7 +44,7 @@ pub struct FeedbackState {
 }
 
 /// On which side predictions are wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Drift {
     /// The rank has less than was predicted: removals were lost, or an engine restarted behind a relay.

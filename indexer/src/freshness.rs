@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use kvtide_radix::Watermark;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::KnowledgeState;
 
 /// What is known of the age of a rank's numbers. Values that do not exist yet are none.
 ///
 /// It says nothing of the age of the answer itself: that is [`Answer::collected_at_ms`](crate::Answer).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Freshness {
     /// Which life of its publisher the rank is in, from 1; 0 before the first.
     pub generation: u64,

@@ -1,12 +1,13 @@
 //! Scopes: everything that must be equal before two blocks may be compared.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::ToSchema;
 
 /// The fixed parts of a scope. There is one tree for each set of them.
 ///
 /// An absent part is a value of its own ("not stated"), equal only to itself. Adapter and tenant are no part of
 /// it: they enter the block hashes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scope {
     /// The model, as it is served.
@@ -57,7 +58,7 @@ impl Scope {
 }
 
 /// The scope of a query: fixed parts may be left out as long as exactly one known scope fits.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with parts of a scope")]
 pub struct ScopeQuery {
     /// The model.
@@ -65,15 +66,19 @@ pub struct ScopeQuery {
     pub model: Option<String>,
     /// Left out: any. `None` inside: not stated.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub revision: Option<Option<String>>,
     /// As for the revision.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub tokenizer: Option<Option<String>>,
     /// As for the revision.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub kv_dtype: Option<Option<String>>,
     /// As for the revision.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub layout: Option<Option<String>>,
     /// Tokens a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]

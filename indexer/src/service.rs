@@ -2,6 +2,7 @@
 
 mod body;
 mod connections;
+mod contract;
 mod dynamo;
 mod events;
 mod feedback;
@@ -23,13 +24,15 @@ use axum::{
     http::header,
     middleware::from_fn_with_state,
     response::IntoResponse,
-    routing::{delete, get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::Semaphore};
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Indexer, Readiness, access::Role, feed::Feeds, telemetry, watched::Watched};
 use connections::Connections;
+use contract::Contract;
 use dynamo::Registry;
 use problem::Problem;
 
@@ -95,6 +98,8 @@ pub struct Service {
     limits: ServiceLimits,
     readiness: Arc<Readiness>,
     access: Access,
+    /// The contract, as it goes out.
+    contract: Arc<str>,
     registry: Arc<Registry>,
     /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
@@ -115,8 +120,9 @@ impl Service {
         let turns = |count| Arc::new(Semaphore::new(count));
         let readiness = feeds.readiness();
         let registry = Arc::new(Registry::new(Arc::clone(&indexer), feeds));
-        let (access, snapshots, parts) = (Access::Open, turns(1), turns(PARTS));
-        Service { indexer, metrics, limits, readiness, access, registry, snapshots, parts }
+        let (access, contract) = (Access::Open, Arc::default());
+        let (snapshots, parts) = (turns(1), turns(PARTS));
+        Service { indexer, metrics, limits, readiness, access, contract, registry, snapshots, parts }
     }
 
     /// The same for those alone who may ask.
@@ -125,30 +131,33 @@ impl Service {
         Service { access, ..self }
     }
 
-    fn router(self) -> Router {
-        let guard = |role, routes: Router<Service>| {
-            routes.route_layer(from_fn_with_state((self.clone(), role), guard::pass))
-        };
-        let query = Router::new()
-            .route("/v1/overlap", post(overlap::post))
-            .route("/v1/feedback", post(feedback::post))
+    fn router(mut self) -> Router {
+        let open = OpenApiRouter::with_openapi(Contract::openapi())
+            .routes(routes!(is_there))
+            .routes(routes!(is_ready))
+            .routes(routes!(contract::get))
+            .merge(dynamo::health());
+        let query = OpenApiRouter::new()
+            .routes(routes!(overlap::post))
+            .routes(routes!(feedback::post))
             .merge(dynamo::queries());
-        let ingest = Router::new().route("/v1/events", post(events::post));
-        let metrics = Router::new().route("/metrics", get(render_metrics));
-        let admin = Router::new()
-            .route("/v1/workers", get(state::workers).post(workers::register))
-            .route("/v1/workers/{id}", delete(workers::remove))
-            .route("/v1/scopes", get(state::scopes))
-            .route("/v1/snapshot", get(snapshot::get))
+        let ingest = OpenApiRouter::new().routes(routes!(events::post));
+        let metrics = OpenApiRouter::new().routes(routes!(render_metrics));
+        let admin = OpenApiRouter::new()
+            .routes(routes!(state::workers, workers::register))
+            .routes(routes!(workers::remove))
+            .routes(routes!(state::scopes))
+            .routes(routes!(snapshot::get))
             .merge(dynamo::administration());
-        Router::new()
-            .merge(dynamo::health())
-            .route("/healthz", get(async || "ok\n"))
-            .route("/readyz", get(is_ready))
-            .merge(guard(Role::Query, query))
-            .merge(guard(Role::Ingest, ingest))
-            .merge(guard(Role::Metrics, metrics))
-            .merge(guard(Role::Admin, admin))
+        let guarded =
+            [(Role::Query, query), (Role::Ingest, ingest), (Role::Metrics, metrics), (Role::Admin, admin)];
+        let guarded = guarded.into_iter().map(|(role, routes)| {
+            routes.route_layer(from_fn_with_state((self.access.clone(), role), guard::pass))
+        });
+        let (routes, contract) = guarded.fold(open, OpenApiRouter::merge).split_for_parts();
+        // Of strings and numbers alone, it is always JSON.
+        self.contract = contract.to_pretty_json().unwrap_or_default().into();
+        routes
             .fallback(async || Problem::no_such_route())
             .method_not_allowed_fallback(async || Problem::method_not_allowed())
             .layer(DefaultBodyLimit::max(self.limits.body_bytes))
@@ -193,11 +202,44 @@ async fn keep_up(metrics: &PrometheusHandle) {
     }
 }
 
+/// Whether there is anyone.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    tag = "operation",
+    security(()),
+    responses((status = 200, description = "There is", body = String, content_type = "text/plain"))
+)]
+async fn is_there() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it may be asked: it has heard of its sources, and what it went on with is proven or forgotten.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    tag = "operation",
+    security(()),
+    responses(
+        (status = 200, description = "It may", body = String, content_type = "text/plain"),
+        (status = "default", response = Problem)
+    )
+)]
 async fn is_ready(State(service): State<Service>) -> Result<&'static str, Problem> {
     service.readiness.check(&service.indexer).map_err(Problem::not_ready)?;
     Ok("ready\n")
 }
 
+/// Metrics, as Prometheus reads them.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    tag = "operation",
+    responses(
+        (status = 200, description = "Metrics", body = String, content_type = "text/plain"),
+        (status = "default", response = Problem)
+    )
+)]
 async fn render_metrics(State(service): State<Service>) -> impl IntoResponse {
     telemetry::measure(&service.indexer);
     service.metrics.run_upkeep();

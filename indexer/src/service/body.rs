@@ -14,6 +14,10 @@ use serde::{
 };
 
 use tokio::time::timeout;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type},
+};
 
 use super::{Service, problem::Problem};
 
@@ -82,6 +86,18 @@ impl<T: Serialize> IntoResponse for Json<T> {
         }
     }
 }
+
+/// Its schema: both forms.
+impl PartialSchema for Hash {
+    fn schema() -> RefOr<Schema> {
+        let digits = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(0x)?[0-9a-fA-F]{1,16}$"));
+        let number =
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(i64::MIN)).maximum(Some(u64::MAX));
+        OneOfBuilder::new().item(number).item(digits).description(Some("A 64-bit hash")).into()
+    }
+}
+
+impl ToSchema for Hash {}
 
 /// A 64-bit hash: a number (a negative one by its bit pattern) or a string of up to 16 hexadecimal digits.
 #[derive(Clone, Copy)]

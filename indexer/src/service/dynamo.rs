@@ -9,14 +9,14 @@ mod query;
 mod registry;
 
 use axum::{
-    Router,
     extract::{FromRequest, Query, Request, rejection::QueryRejection},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
-    routing::{get, post},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{error::Category, json};
+use utoipa::{ToResponse, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Service,
@@ -27,30 +27,38 @@ use super::{
 pub(super) use registry::Registry;
 
 /// What whoever may ask may ask.
-pub(super) fn queries() -> Router<Service> {
-    Router::new().route("/query", post(query::by_tokens)).route("/query_by_hash", post(query::by_hashes))
+pub(super) fn queries() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(query::by_tokens)).routes(routes!(query::by_hashes))
 }
 
 /// Who is followed, and all that is held.
-pub(super) fn administration() -> Router<Service> {
-    Router::new()
-        .route("/register", post(engines::register))
-        .route("/unregister", post(engines::unregister))
-        .route("/workers", get(engines::list))
-        .route("/dump", get(dump::get))
-        .route("/peers", get(peers::list))
-        .route("/register_peer", post(peers::register))
-        .route("/deregister_peer", post(peers::deregister))
+pub(super) fn administration() -> OpenApiRouter<Service> {
+    OpenApiRouter::new()
+        .routes(routes!(engines::register))
+        .routes(routes!(engines::unregister))
+        .routes(routes!(engines::list))
+        .routes(routes!(dump::get))
+        .routes(routes!(peers::list))
+        .routes(routes!(peers::register))
+        .routes(routes!(peers::deregister))
 }
 
 /// Whether there is anyone.
-pub(super) fn health() -> Router<Service> {
-    Router::new().route("/health", get(async || StatusCode::OK))
+pub(super) fn health() -> OpenApiRouter<Service> {
+    OpenApiRouter::new().routes(routes!(is_there))
+}
+
+/// Whether there is anyone.
+#[utoipa::path(get, path = "/health", tag = "dynamo", security(()), responses((status = 200, description = "There is")))]
+async fn is_there() -> StatusCode {
+    StatusCode::OK
 }
 
 /// An error in Dynamo's shape. As little as a [`Problem`] does it carry tokens, hashes or names of tenants.
-#[derive(Debug)]
-struct Refusal {
+#[derive(Debug, ToSchema, ToResponse)]
+#[response(description = "An error in Dynamo's shape")]
+pub(super) struct Refusal {
+    #[schema(ignore)]
     status: StatusCode,
     error: String,
 }
@@ -87,7 +95,7 @@ impl From<Problem> for Refusal {
 }
 
 /// What was asked for has been done.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Done {
     status: &'static str,
 }

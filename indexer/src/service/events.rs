@@ -10,6 +10,7 @@ use kvtide_radix::{
     TokenBlocks,
 };
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     Service, ServiceLimits,
@@ -31,8 +32,9 @@ pub(super) struct Raw {
 }
 
 /// Events of one rank, in the vocabulary's JSON form.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with scope, worker_id and events")]
+#[schema(as = Events)]
 struct Request {
     scope: ScopeQuery,
     worker_id: u64,
@@ -45,8 +47,9 @@ struct Request {
 
 /// All fields of all kinds. An enum tagged by its `type` would first be kept whole as untyped values: a body of
 /// 64 MiB of tokens took 1.2 GB and 2.3 s, and takes 0.2 GB and 0.4 s.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with a type")]
+#[schema(as = Event)]
 struct JsonEvent {
     #[serde(rename = "type")]
     kind: Kind,
@@ -60,16 +63,18 @@ struct JsonEvent {
     token_ids: Option<Vec<u32>>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
+#[derive(Deserialize, Clone, Copy, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = EventKind)]
 enum Kind {
     Stored,
     Removed,
     Cleared,
 }
 
-#[derive(Deserialize, Clone, Copy, Default)]
+#[derive(Deserialize, Clone, Copy, Default, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = Tier)]
 enum JsonTier {
     #[default]
     Gpu,
@@ -78,15 +83,17 @@ enum JsonTier {
     External,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with sequence_hash and block_hash")]
+#[schema(as = Block)]
 struct JsonBlock {
     sequence_hash: Hash,
     block_hash: Hash,
 }
 
 /// What the events did.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = EventsApplied)]
 pub(super) struct Response {
     applied_events: u64,
     ignored_events: u64,
@@ -115,6 +122,21 @@ impl From<Applied> for Response {
     }
 }
 
+/// Hands in events of one rank, or a raw message of a configured stream.
+#[utoipa::path(
+    post,
+    path = "/v1/events",
+    tag = "ingest",
+    params(
+        ("stream" = Option<String>, Query, description = "Of a raw message: its stream"),
+        ("sequence" = Option<u64>, Query, description = "Of an engine's batch: its number"),
+    ),
+    request_body(content((Request = "application/json"), (Vec<u8> = "application/x-dynamo-kv-frame"), (Vec<u8> = "application/x-engine-kv-batch"))),
+    responses(
+        (status = 200, description = "What they did", body = Response),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn post(
     State(service): State<Service>,
     raw: Result<Query<Raw>, QueryRejection>,

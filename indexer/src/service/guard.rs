@@ -53,11 +53,11 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Lets those pass who have the role.
 pub(super) async fn pass(
-    State((service, role)): State<(Service, Role)>,
+    State((access, role)): State<(Access, Role)>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let grant = service.access.grant(request.headers())?;
+    let grant = access.grant(request.headers())?;
     if !grant.has(role) {
         return Err(Problem::forbidden_role(role));
     }

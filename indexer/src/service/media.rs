@@ -2,6 +2,10 @@
 
 use kvtide_events::{BlockMedia, Media};
 use serde::{Deserialize, de::IgnoredAny};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema},
+};
 
 use super::{body::Hash, problem::Problem};
 use crate::{PromptContent, PromptMedia};
@@ -11,20 +15,32 @@ use crate::{PromptContent, PromptMedia};
 #[serde(from = "Option<BlockInfo>")]
 pub(super) struct Block(BlockMedia);
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "null or an object with mm_objects")]
+#[schema(as = BlockMedia)]
 struct BlockInfo {
     mm_objects: Vec<BlockObject>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with mm_hash")]
+#[schema(as = BlockMediaObject)]
 struct BlockObject {
     mm_hash: Hash,
     /// Where in the block it stands is no part of the block's hash.
     #[serde(rename = "offsets")]
+    #[schema(value_type = Option<Vec<(usize, usize)>>)]
     _offsets: Option<IgnoredAny>,
 }
+
+/// Its schema: that of what is there, or null.
+impl PartialSchema for Block {
+    fn schema() -> RefOr<Schema> {
+        Option::<BlockInfo>::schema()
+    }
+}
+
+impl ToSchema for Block {}
 
 impl From<Option<BlockInfo>> for Block {
     fn from(info: Option<BlockInfo>) -> Block {
@@ -34,8 +50,9 @@ impl From<Option<BlockInfo>> for Block {
 }
 
 /// A medium, and the tokens that it stands for as pairs of start and end.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with mm_hash and offsets")]
+#[schema(as = MediaObject)]
 pub(super) struct Object {
     mm_hash: Hash,
     offsets: Vec<(usize, usize)>,

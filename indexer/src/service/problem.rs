@@ -6,6 +6,10 @@ use axum::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use utoipa::{
+    ToResponse,
+    openapi::{ContentBuilder, ObjectBuilder, RefOr, Response as Answer, ResponseBuilder, Type},
+};
 
 use crate::{ApplyError, BindError, NotReady, QueryError, RegisterError, access::Role};
 
@@ -247,5 +251,24 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+/// What every problem has; further members are what was got and what was expected.
+impl<'a> ToResponse<'a> for Problem {
+    fn response() -> (&'a str, RefOr<Answer>) {
+        let member = |kind| ObjectBuilder::new().schema_type(kind);
+        let form = ObjectBuilder::new()
+            .property("type", member(Type::String).pattern(Some("^urn:kvtide:problem:")))
+            .property("title", member(Type::String))
+            .property("status", member(Type::Integer))
+            .property("detail", member(Type::String));
+        let form = ["type", "title", "status", "detail"].into_iter().fold(form, ObjectBuilder::required);
+        let content = ContentBuilder::new().schema(Some(form.build())).build();
+        let response = ResponseBuilder::new()
+            .description("A problem (RFC 9457)")
+            .content("application/problem+json", content)
+            .build();
+        ("Problem", response.into())
     }
 }

@@ -46,7 +46,21 @@ fn malformed() -> Problem {
     )
 }
 
-/// If it breaks off, what has come is no snapshot.
+/// Everything that is known, or a part, for another kvtide to go on with. If it breaks off, what has come is no snapshot.
+#[utoipa::path(
+    get,
+    path = "/v1/snapshot",
+    tag = "admin",
+    params(
+        ("publisher_id" = Option<u64>, Query, description = "What one of Dynamo's publishers has fed"),
+        ("worker_id" = Option<u64>, Query, description = "One rank"),
+        ("dp_rank" = Option<u32>, Query, description = "With worker_id; else 0"),
+    ),
+    responses(
+        (status = 200, description = "Bytes of no stated form", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn get(
     State(service): State<Service>,
     parameters: Result<Query<Parameters>, QueryRejection>,

@@ -5,12 +5,13 @@ use std::time::Duration;
 use axum::extract::State;
 use kvtide_radix::{Life, Watermark};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use super::{Service, body::Json};
+use super::{Service, body::Json, problem::Problem};
 use crate::{FeedbackState, Freshness, KnowledgeState, Reason, Scope};
 
 /// A rank that is known.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Worker {
     /// Its scope.
     pub scope: Scope,
@@ -36,7 +37,7 @@ pub struct Worker {
 }
 
 /// Whether anything comes from a rank's publisher.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
     /// Nothing ever has.
@@ -48,7 +49,7 @@ pub enum Presence {
 }
 
 /// Blocks held in each tier by itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HeldBlocks {
     /// On the GPU.
     pub gpu: u64,
@@ -61,18 +62,18 @@ pub struct HeldBlocks {
 }
 
 /// All ranks that are known.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkerList {
     /// By scope, and in it by worker and data-parallel rank.
     pub workers: Vec<Worker>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Scopes {
     scopes: Vec<ScopeSummary>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ScopeSummary {
     scope: Scope,
     eagle: bool,
@@ -96,6 +97,16 @@ impl Presence {
     }
 }
 
+/// Every rank that is known.
+#[utoipa::path(
+    get,
+    path = "/v1/workers",
+    tag = "admin",
+    responses(
+        (status = 200, description = "Every rank, by scope", body = WorkerList),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn workers(State(service): State<Service>) -> Json<WorkerList> {
     let (now_ms, silent_after) = (service.indexer.clock().steady_ms(), service.indexer.limits().silent_after);
     let mut workers = Vec::new();
@@ -119,6 +130,16 @@ pub(super) async fn workers(State(service): State<Service>) -> Json<WorkerList> 
     Json(WorkerList { workers })
 }
 
+/// Every scope that is known.
+#[utoipa::path(
+    get,
+    path = "/v1/scopes",
+    tag = "admin",
+    responses(
+        (status = 200, description = "Every scope", body = Scopes),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn scopes(State(service): State<Service>) -> Json<Scopes> {
     let summary = |state: crate::ScopeState| ScopeSummary {
         scope: state.scope,

@@ -6,6 +6,7 @@ use axum::extract::{
 };
 use kvtide_radix::Rank;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     Service,
@@ -14,8 +15,9 @@ use super::{
 };
 use crate::ScopeQuery;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with scope and worker_id")]
+#[schema(as = RegisterWorker)]
 struct Request {
     scope: ScopeQuery,
     worker_id: u64,
@@ -28,11 +30,22 @@ fn first() -> Vec<u32> {
 }
 
 /// How many ranks became known.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Registered {
     new_ranks: usize,
 }
 
+/// Makes ranks known from which nothing has come yet.
+#[utoipa::path(
+    post,
+    path = "/v1/workers",
+    tag = "admin",
+    request_body = Request,
+    responses(
+        (status = 200, description = "How many became known", body = Registered),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn register(
     State(service): State<Service>,
     body: Body,
@@ -52,11 +65,22 @@ pub(super) struct Which {
 }
 
 /// How many ranks went.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Removed {
     removed_ranks: usize,
 }
 
+/// Lets a worker go, with everything that it holds.
+#[utoipa::path(
+    delete,
+    path = "/v1/workers/{id}",
+    tag = "admin",
+    params(("id" = u64, Path, description = "The worker"), ("dp_rank" = Option<u32>, Query, description = "This rank of it alone")),
+    responses(
+        (status = 200, description = "How many went", body = Removed),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn remove(
     State(service): State<Service>,
     worker_id: Result<Path<u64>, PathRejection>,

@@ -19,12 +19,22 @@ use kvtide_radix::{
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Registry, partition::Partition};
+use super::{Refusal, Registry, partition::Partition};
 use crate::{Indexer, service::Service, service::pieces};
 
 /// The other side may take so long for everything.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Everything that is held, as events that would bring it about.
+#[utoipa::path(
+    get,
+    path = "/dump",
+    tag = "dynamo",
+    responses(
+        (status = 200, description = "By partition", content_type = "application/json"),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn get(State(service): State<Service>) -> Response {
     // Nobody closes it, so that there is always a turn.
     let turn = Arc::clone(&service.snapshots).acquire_owned().await;

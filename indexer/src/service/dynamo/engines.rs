@@ -8,6 +8,7 @@ use axum::{
 };
 use kvtide_radix::Rank;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
     DONE, Done, Refusal, Said,
@@ -18,7 +19,7 @@ use super::{
 use crate::service::{Service, body::Json};
 
 /// An `additional_salt` is taken and not needed: it changes the names that an engine gives its blocks, which are opaque here.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with instance_id, endpoint, model_name and block_size")]
 pub(super) struct Register {
     instance_id: u64,
@@ -36,6 +37,17 @@ pub(super) struct Register {
     is_eagle: bool,
 }
 
+/// Follows an engine from here on.
+#[utoipa::path(
+    post,
+    path = "/register",
+    tag = "dynamo",
+    request_body = Register,
+    responses(
+        (status = 201, description = "It is followed", body = Done),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn register(
     State(service): State<Service>,
     Said(register): Said<Register>,
@@ -58,7 +70,7 @@ pub(super) async fn register(
     Ok((StatusCode::CREATED, DONE))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with instance_id and model_name")]
 pub(super) struct Unregister {
     instance_id: u64,
@@ -68,6 +80,17 @@ pub(super) struct Unregister {
     dp_rank: Option<u32>,
 }
 
+/// Follows an engine no more.
+#[utoipa::path(
+    post,
+    path = "/unregister",
+    tag = "dynamo",
+    request_body = Unregister,
+    responses(
+        (status = 200, description = "It has gone", body = Done),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn unregister(
     State(service): State<Service>,
     Said(unregister): Said<Unregister>,
@@ -78,7 +101,8 @@ pub(super) async fn unregister(
     Ok(DONE)
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Which {
     model_name: Option<String>,
     routing_group: Option<String>,
@@ -86,7 +110,7 @@ pub(super) struct Which {
 }
 
 /// An instance with its engines.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Instance {
     instance_id: u64,
     source: &'static str,
@@ -99,13 +123,13 @@ pub(super) struct Instance {
 }
 
 /// An engine.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Listener {
     endpoint: String,
     status: Status,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Status {
     /// There is no connection; it is tried again and again.
@@ -113,6 +137,17 @@ enum Status {
     Active,
 }
 
+/// The engines that were registered.
+#[utoipa::path(
+    get,
+    path = "/workers",
+    tag = "dynamo",
+    params(Which),
+    responses(
+        (status = 200, description = "By instance", body = Vec<Instance>),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn list(
     State(service): State<Service>,
     which: Result<Query<Which>, QueryRejection>,

@@ -5,11 +5,12 @@
 
 use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::{DONE, Done, Refusal, Said};
 use crate::service::{Service, body::Json};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with url")]
 pub(super) struct Peer {
     url: String,
@@ -22,10 +23,31 @@ impl Peer {
     }
 }
 
+/// The other kvtides that are asked.
+#[utoipa::path(
+    get,
+    path = "/peers",
+    tag = "dynamo",
+    responses(
+        (status = 200, description = "Their addresses", body = Vec<String>),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn list(State(service): State<Service>) -> Json<Vec<String>> {
     Json(service.registry.feeds().peers().to_vec())
 }
 
+/// Takes a peer that is configured already.
+#[utoipa::path(
+    post,
+    path = "/register_peer",
+    tag = "dynamo",
+    request_body = Peer,
+    responses(
+        (status = 201, description = "It is asked", body = Done),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn register(
     State(service): State<Service>,
     Said(peer): Said<Peer>,
@@ -36,6 +58,17 @@ pub(super) async fn register(
     Err(Refusal::conflict("peers are asked for what was missed from the start on: expected one of --peer"))
 }
 
+/// Refuses to forget a peer that is configured.
+#[utoipa::path(
+    post,
+    path = "/deregister_peer",
+    tag = "dynamo",
+    request_body = Peer,
+    responses(
+        (status = 200, description = "It has gone", body = Done),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn deregister(
     State(service): State<Service>,
     Said(peer): Said<Peer>,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use kvtide_radix::BlockHash;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     Refusal, Said,
@@ -15,7 +16,7 @@ use crate::{
     service::{Service, body::Json, guard::Asker, media, problem::Problem},
 };
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with token_ids and model_name")]
 pub(super) struct ByTokens {
     token_ids: Vec<u32>,
@@ -33,7 +34,7 @@ pub(super) struct ByTokens {
 }
 
 /// Tokens in which a medium's own stand for it, to be taken in place of `token_ids` where there are any.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with routing_token_ids")]
 struct RoutingInfo {
     routing_token_ids: Vec<u32>,
@@ -41,7 +42,7 @@ struct RoutingInfo {
     block_mm_infos: Vec<media::Block>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with block_hashes and model_name")]
 pub(super) struct ByHashes {
     block_hashes: Vec<i64>,
@@ -54,7 +55,7 @@ pub(super) struct ByHashes {
 }
 
 /// What is held, in tokens. `scores` is the GPU alone, by instance and rank.
-#[derive(Serialize, Default)]
+#[derive(Serialize, Default, ToSchema)]
 pub(super) struct Scores {
     scores: BTreeMap<u64, BTreeMap<u32, u32>>,
     /// Dynamo's clients expect the name; it is always empty there too.
@@ -63,7 +64,7 @@ pub(super) struct Scores {
 }
 
 /// An instance's tiers, each with all faster ones, of its best rank in that tier.
-#[derive(Serialize, Default)]
+#[derive(Serialize, Default, ToSchema)]
 struct Tiers {
     longest_matched: u32,
     gpu: u32,
@@ -72,6 +73,17 @@ struct Tiers {
     disk: u32,
 }
 
+/// How many leading tokens of a prompt each instance holds.
+#[utoipa::path(
+    post,
+    path = "/query",
+    tag = "dynamo",
+    request_body = ByTokens,
+    responses(
+        (status = 200, description = "In tokens", body = Scores),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn by_tokens(
     State(service): State<Service>,
     asker: Asker,
@@ -93,6 +105,17 @@ pub(super) async fn by_tokens(
     answer(&service, &partition, query)
 }
 
+/// The same of a prompt by the hashes of its blocks.
+#[utoipa::path(
+    post,
+    path = "/query_by_hash",
+    tag = "dynamo",
+    request_body = ByHashes,
+    responses(
+        (status = 200, description = "In tokens", body = Scores),
+        (status = "default", response = Refusal)
+    )
+)]
 pub(super) async fn by_hashes(
     State(service): State<Service>,
     asker: Asker,
