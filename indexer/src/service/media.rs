@@ -64,9 +64,7 @@ impl Object {
             if start <= end {
                 Ok(start..end)
             } else {
-                Err(Problem::impossible(format!(
-                    "got offsets {start} to {end}, expected an end behind the start"
-                )))
+                Err(Problem::impossible("expected offsets of which each end is behind its start"))
             }
         };
         let tokens = self.offsets.into_iter().map(range).collect::<Result<_, _>>()?;

@@ -6,6 +6,7 @@ use axum::{
 };
 use kvtide_radix::{BlockHash, Rank};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{
     Service,
@@ -21,7 +22,8 @@ const MSGPACK: &str = "application/msgpack";
 /// Tokens alone, each as four bytes, little-endian.
 const TOKENS: &str = "application/octet-stream";
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Overlap)]
 #[serde(deny_unknown_fields, expecting = "an object with token_ids, block_hashes or queries")]
 struct Request {
     #[serde(default)]
@@ -38,6 +40,7 @@ struct Request {
     #[serde(default = "yes")]
     freshness: bool,
     /// Several, in place of all else.
+    #[schema(no_recursion)]
     queries: Option<Vec<Request>>,
 }
 
@@ -45,13 +48,25 @@ fn yes() -> bool {
     true
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum Reply {
     One(Box<Answer>),
     Several { answers: Vec<Answer> },
 }
 
+/// How much of a prompt, or of each of several, every rank holds.
+#[utoipa::path(
+    post,
+    path = "/v1/overlap",
+    tag = "query",
+    params(Options),
+    request_body(content((Request = "application/json"), (Request = "application/msgpack"), (Vec<u8> = "application/octet-stream"))),
+    responses(
+        (status = 200, description = "Of one version of the index", body = Reply),
+        (status = "default", response = Problem)
+    )
+)]
 pub(super) async fn post(
     State(service): State<Service>,
     asker: Asker,
@@ -85,8 +100,9 @@ pub(super) async fn post(
 }
 
 /// What a query string says of a prompt that is sent as it is.
-#[derive(Deserialize, PartialEq, Default)]
+#[derive(Deserialize, PartialEq, Default, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Options {
     model: Option<String>,
     revision: Option<String>,

@@ -6,6 +6,7 @@ mod access;
 mod batch;
 mod canary;
 mod continuity;
+mod contract;
 mod dynamo;
 mod filters;
 mod forms;

@@ -8,7 +8,7 @@ use axum::{
 };
 use kvtide_radix::Rank;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{
     DONE, Done, Refusal, Said,
@@ -101,7 +101,7 @@ pub(super) async fn unregister(
     Ok(DONE)
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Which {
     model_name: Option<String>,
