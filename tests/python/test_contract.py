@@ -1,30 +1,47 @@
 """Requests made from the contract: whatever they are, the service answers as the contract says."""
 
-import hypothesis
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-import schemathesis
-from conftest import Kvtide
+from conftest import KVTIDE, Kvtide
+
+SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
+# A prompt of digits that are too many, a store whose tokens do not fill its blocks: a schema cannot say all that cannot be.
+UNSAID = "positive_data_acceptance"
 
 
-@pytest.fixture(scope="session")
-def service(tmp_path_factory):
-    config = tmp_path_factory.mktemp("contract") / "kvtide.toml"
-    config.write_text('[[stream]]\nname = "engine"\nworker_id = 7\nmodel = "m"\nblock_size = 4\n')
-    kvtide = Kvtide("--config", str(config), "--engines", "8")
-    yield kvtide
+@pytest.mark.timeout(300)
+def test_every_answer_is_as_the_contract_says(tmp_path):
+    made = subprocess.run(
+        [KVTIDE, "token", "new", "--roles", "admin", "--tenants", "*", "--json"], capture_output=True, check=True
+    )
+    admin = json.loads(made.stdout)
+    (tmp_path / "tokens").write_text(admin["line"])
+    (tmp_path / "kvtide.toml").write_text(
+        '[[stream]]\nname = "engine"\nworker_id = 7\nmodel = "m"\nblock_size = 4\n'
+    )
+    kvtide = Kvtide("--config", str(tmp_path / "kvtide.toml"), "--tokens", str(tmp_path / "tokens"), "--engines", "8")
+    contract = kvtide.ask("/openapi.json")
+    # It makes JSON alone; msgpack and raw messages are asked in other tests.
+    for operation in (operation for path in contract["paths"].values() for operation in path.values()):
+        content = operation.get("requestBody", {}).get("content", {})
+        for media_type in [each for each in content if each != "application/json"]:
+            del content[media_type]
+    (tmp_path / "openapi.json").write_text(json.dumps(contract))
+    ran = subprocess.run(
+        [
+            *(SCHEMATHESIS, "run", tmp_path / "openapi.json", "--url", kvtide.url, "--seed", "1"),
+            *("--max-examples", "40", "--exclude-checks", UNSAID),
+            *("--header", f"Authorization: Bearer {admin['token']}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     assert kvtide.child.poll() is None, "it is still there"
     kvtide.stop()
-
-
-@pytest.fixture(scope="session")
-def contract(service):
-    return schemathesis.openapi.from_url(f"{service.url}/openapi.json")
-
-
-schema = schemathesis.pytest.from_fixture("contract")
-
-
-@schema.parametrize()
-@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
-def test_every_answer_is_as_the_contract_says(case):
-    case.call_and_validate()

@@ -40,7 +40,12 @@ impl PartialSchema for Block {
     }
 }
 
-impl ToSchema for Block {}
+impl ToSchema for Block {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push((BlockInfo::name().into(), BlockInfo::schema()));
+        BlockInfo::schemas(schemas);
+    }
+}
 
 impl From<Option<BlockInfo>> for Block {
     fn from(info: Option<BlockInfo>) -> Block {

@@ -20,7 +20,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Refusal, Registry, partition::Partition};
-use crate::{Indexer, service::Service, service::pieces};
+use crate::{
+    Indexer,
+    service::{Service, pieces, problem::Problem},
+};
 
 /// The other side may take so long for everything.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -32,6 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
     tag = "dynamo",
     responses(
         (status = 200, description = "By partition", content_type = "application/json"),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]

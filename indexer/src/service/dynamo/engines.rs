@@ -16,7 +16,7 @@ use super::{
     registry::NewEngine,
     stated,
 };
-use crate::service::{Service, body::Json};
+use crate::service::{Service, body::Json, problem::Problem};
 
 /// An `additional_salt` is taken and not needed: it changes the names that an engine gives its blocks, which are opaque here.
 #[derive(Deserialize, ToSchema)]
@@ -45,6 +45,8 @@ pub(super) struct Register {
     request_body = Register,
     responses(
         (status = 201, description = "It is followed", body = Done),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]
@@ -88,6 +90,8 @@ pub(super) struct Unregister {
     request_body = Unregister,
     responses(
         (status = 200, description = "It has gone", body = Done),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]
@@ -145,6 +149,8 @@ enum Status {
     params(Which),
     responses(
         (status = 200, description = "By instance", body = Vec<Instance>),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{DONE, Done, Refusal, Said};
-use crate::service::{Service, body::Json};
+use crate::service::{Service, body::Json, problem::Problem};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(expecting = "an object with url")]
@@ -30,6 +30,8 @@ impl Peer {
     tag = "dynamo",
     responses(
         (status = 200, description = "Their addresses", body = Vec<String>),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]
@@ -45,6 +47,8 @@ pub(super) async fn list(State(service): State<Service>) -> Json<Vec<String>> {
     request_body = Peer,
     responses(
         (status = 201, description = "It is asked", body = Done),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]
@@ -66,6 +70,8 @@ pub(super) async fn register(
     request_body = Peer,
     responses(
         (status = 200, description = "It has gone", body = Done),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]

@@ -81,6 +81,8 @@ struct Tiers {
     request_body = ByTokens,
     responses(
         (status = 200, description = "In tokens", body = Scores),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]
@@ -113,6 +115,8 @@ pub(super) async fn by_tokens(
     request_body = ByHashes,
     responses(
         (status = 200, description = "In tokens", body = Scores),
+        (status = 401, response = Problem),
+        (status = 403, response = Problem),
         (status = "default", response = Refusal)
     )
 )]
