@@ -68,11 +68,11 @@ impl PromptMedia {
 
     /// How many there are, each once for every block that it stands in.
     fn count(&self, block_size: u32, blocks: usize) -> u64 {
-        let count = |counts: &mut dyn Iterator<Item = usize>| counts.fold(0, usize::saturating_add) as u64;
+        let sum = |sum: u64, count: usize| sum.saturating_add(count as u64);
         match self {
-            PromptMedia::ByBlock(media) => count(&mut media.iter().map(|block| block.hashes().len())),
+            PromptMedia::ByBlock(media) => media.iter().map(|block| block.hashes().len()).fold(0, sum),
             PromptMedia::ByTokens(media) => {
-                count(&mut media.iter().map(|one| one.blocks(block_size, blocks)))
+                media.iter().map(|one| one.blocks(block_size, blocks)).fold(0, sum)
             }
         }
     }

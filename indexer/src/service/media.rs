@@ -65,14 +65,16 @@ pub(super) struct Object {
 
 impl Object {
     fn media(self) -> Result<Media, Problem> {
-        let range = |(start, end)| {
+        let range = |(number, (start, end))| {
             if start <= end {
                 Ok(start..end)
             } else {
-                Err(Problem::impossible("expected offsets of which each end is behind its start"))
+                Err(Problem::impossible(format!(
+                    "pair {number} of offsets ends before it starts, expected an end behind"
+                )))
             }
         };
-        let tokens = self.offsets.into_iter().map(range).collect::<Result<_, _>>()?;
+        let tokens = (1_u64..).zip(self.offsets).map(range).collect::<Result<_, _>>()?;
         Ok(Media { hash: self.mm_hash.0, tokens })
     }
 }

@@ -175,7 +175,7 @@ fn media_of_another_form_are_refused() {
             by_tokens(&json!({"mm_hash": 1, "offsets": [[3, 2]]})),
             422,
             "impossible",
-            "3 to 2, expected an end",
+            "pair 1 of offsets ends before it starts",
         ),
         (by_block(&json!(1)), 400, "malformed", "expected null or an object with mm_objects"),
         (by_block(&json!({})), 400, "malformed", "missing field `mm_objects`"),
