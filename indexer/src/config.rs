@@ -11,7 +11,7 @@ use std::{
 use kvtide_radix::{Copies, Group, Window};
 use serde::Deserialize;
 
-use crate::{EngineStream, Format, GapPolicy, Limits, Scope, Stream};
+use crate::{EngineStream, Format, GapPolicy, Instance, Limits, Scope, Stream};
 
 /// A configuration file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
@@ -100,6 +100,8 @@ impl WorkersConfig {
 pub struct NatsConfig {
     /// The server, as `nats://HOST:PORT`; several by commas.
     pub url: String,
+    /// The name under which requests are answered there.
+    pub instance: Option<Instance>,
 }
 
 /// `[[stream]]`: one source of events, with the fixed parts of its scope.
@@ -227,9 +229,16 @@ pub enum ConfigError {
     },
     /// A bus, and nothing to follow on it.
     #[error(
-        "NATS is given, but nothing to follow there; expected --model and --block-size, or a [[stream]] with a subject"
+        "NATS is given, but nothing to follow there; expected --model and --block-size, or a [[stream]] with a subject, or \
+         an instance to answer as"
     )]
     NoSubject,
+    /// A name on the bus, and no bus.
+    #[error("the instance {instance} has no bus to answer on: there is no [nats] url and no --nats")]
+    InstanceAlone {
+        /// The name.
+        instance: Instance,
+    },
     /// Streams with a subject, and no bus.
     #[error("stream {name} has a subject, but there is no [nats] url and no --nats")]
     NoBus {
@@ -269,7 +278,8 @@ impl Config {
             }
             streams.push((config, stream));
         }
-        if self.nats.is_some() && self.streams.iter().all(|config| config.subject.is_none()) {
+        let follows = self.streams.iter().any(|config| config.subject.is_some());
+        if self.nats.as_ref().is_some_and(|nats| nats.instance.is_none()) && !follows {
             return Err(ConfigError::NoSubject);
         }
         Ok(streams)

@@ -11,7 +11,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::{BoundStream, Indexer, Readiness, snapshot::Peer};
+use crate::{BoundStream, Indexer, Readiness, bus::ConnectError, snapshot::Peer};
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -42,14 +42,9 @@ pub struct Feeds {
 /// Why a source cannot be followed at all.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
-    /// The bus's address is none, or the server refuses.
-    #[error("cannot connect to {url}: {error}")]
-    Connect {
-        /// The server's address, without credentials.
-        url: String,
-        /// What the client says.
-        error: async_nats::ConnectError,
-    },
+    /// There is no way to the bus.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The bus refuses a subscription.
     #[error("cannot subscribe to {subject}: {error}")]
     Subscribe {

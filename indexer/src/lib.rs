@@ -35,6 +35,7 @@
 //! An [`Indexer`] is shared freely. Each scope has one writer at a time; scopes apply in parallel.
 
 mod answer;
+mod bus;
 pub mod capture;
 mod clock;
 pub mod config;
@@ -42,6 +43,7 @@ pub mod feed;
 mod feedback;
 mod freshness;
 mod indexer;
+mod instance;
 mod limits;
 mod mirror;
 mod pending;
@@ -55,12 +57,14 @@ pub mod telemetry;
 mod unreached;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens, Reason};
+pub use bus::ConnectError;
 pub use clock::Clock;
 pub use feedback::{Drift, FeedbackState, Observation};
 pub use freshness::{Freshness, FreshnessLimits, Unusable};
 pub use indexer::{
     ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
 };
+pub use instance::{Instance, InstanceError};
 pub use limits::Limits;
 pub use mirror::{Applied, Part, ReplayRequest};
 pub use query::{PromptContent, Query, QueryError};

@@ -1,10 +1,13 @@
-//! The service: the indexer over HTTP. docs/http.md describes every route.
+//! The service: the indexer over HTTP, and on the bus. docs/http.md describes every route.
 
 mod body;
 mod events;
 mod feedback;
+mod lists;
+mod nats;
 mod overlap;
 mod problem;
+mod request;
 mod snapshot;
 mod state;
 mod workers;
@@ -26,6 +29,7 @@ use tracing::warn;
 use crate::{Indexer, Readiness, telemetry};
 use problem::Problem;
 
+pub use nats::{NatsService, NatsServiceError};
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};
 
 /// How long a stop waits for requests that are under way.
@@ -44,11 +48,22 @@ pub struct ServiceLimits {
     pub events: usize,
     /// Queries of one request.
     pub queries: usize,
+    /// Requests on the bus that wait or are being answered.
+    pub bus_requests: usize,
+    /// Their bytes together.
+    pub bus_bytes: usize,
 }
 
 impl Default for ServiceLimits {
     fn default() -> Self {
-        ServiceLimits { body_bytes: 64 << 20, event_blocks: 1 << 20, events: 65_536, queries: 1024 }
+        ServiceLimits {
+            body_bytes: 64 << 20,
+            event_blocks: 1 << 20,
+            events: 65_536,
+            queries: 1024,
+            bus_requests: 1024,
+            bus_bytes: 128 << 20,
+        }
     }
 }
 

@@ -4,10 +4,10 @@ use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode, syn
 
 use clap::Args;
 use kvtide::{
-    BoundStream, Clock, Indexer, Limits, Readiness,
+    BoundStream, Clock, Indexer, Instance, Limits, Readiness,
     config::{Config, ConfigError, NatsConfig, SnapshotConfig, StreamConfig},
     feed::Feeds,
-    service::{Service, ServiceLimits},
+    service::{NatsService, Service, ServiceLimits},
     snapshot::{self, Keeper, Peer},
     telemetry,
 };
@@ -40,6 +40,9 @@ pub(super) struct Arguments {
     /// A NATS server to follow Dynamo's event plane on, as nats://HOST:PORT.
     #[arg(long, value_name = "URL", env = "KVTIDE_NATS")]
     nats: Option<String>,
+    /// The name under which requests are answered on that server, at kvtide.NAME.overlap [default: the host's].
+    #[arg(long, value_name = "NAME", env = "KVTIDE_INSTANCE")]
+    instance: Option<Instance>,
     /// A file to keep a snapshot in, and to go on with at the start.
     #[arg(long, value_name = "FILE", env = "KVTIDE_SNAPSHOT")]
     snapshot: Option<PathBuf>,
@@ -89,7 +92,15 @@ impl Arguments {
         }
         config.server.insecure |= self.insecure;
         if let Some(url) = &self.nats {
-            config.nats = Some(NatsConfig { url: url.clone() });
+            let instance = config.nats.and_then(|nats| nats.instance);
+            config.nats = Some(NatsConfig { url: url.clone(), instance });
+        }
+        match (&mut config.nats, &self.instance) {
+            (_, None) => {}
+            (Some(nats), Some(instance)) => nats.instance = Some(instance.clone()),
+            (None, Some(instance)) => {
+                return Err(ConfigError::InstanceAlone { instance: instance.clone() });
+            }
         }
         if let Some(path) = &self.snapshot {
             config.snapshot.path = Some(path.clone());
@@ -141,7 +152,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         let keeper =
             path.map(|path| Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get())));
+        let requests = answer_requests(&indexer, config.nats).await?;
         serve_until(&indexer, metrics, listener, feeds.readiness(), stopped()?).await?;
+        if let Some(requests) = requests {
+            requests.stop().await;
+        }
         feeds.stop().await;
         if let Some(keeper) = keeper {
             keeper.stop().await;
@@ -174,6 +189,16 @@ async fn follow(
             .map_err(|error| format!("stream {name}: {error}"))?;
     }
     Ok(feeds)
+}
+
+/// Answers requests on the bus, where there is one.
+async fn answer_requests(
+    indexer: &Arc<Indexer>,
+    nats: Option<NatsConfig>,
+) -> Result<Option<NatsService>, Failure> {
+    let Some(NatsConfig { url, instance }) = nats else { return Ok(None) };
+    let (indexer, instance) = (Arc::clone(indexer), instance.unwrap_or_default());
+    Ok(Some(NatsService::start(indexer, ServiceLimits::default(), &url, &instance).await?))
 }
 
 /// Refuses an address that is open to other machines, unless that is allowed.

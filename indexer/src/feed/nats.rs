@@ -6,14 +6,14 @@ mod probe;
 
 use std::sync::Arc;
 
-use async_nats::{Client, ConnectOptions, Event, Subscriber};
+use async_nats::{Client, Event, Subscriber};
 use futures_util::{FutureExt, StreamExt};
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{BoundStream, Clock, Indexer, Message, Readiness};
+use crate::{BoundStream, Clock, Indexer, Message, Readiness, bus};
 use probe::Probe;
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
@@ -32,16 +32,8 @@ pub(super) async fn connect(url: &str, readiness: &Arc<Readiness>) -> Result<Cli
         if event == Event::Connected {
             readiness.heard_of(CONNECTION);
         }
-        async {}
     };
-    ConnectOptions::new()
-        .name("kvtide")
-        .retry_on_initial_connect()
-        .subscription_capacity(QUEUE_MESSAGES)
-        .event_callback(heard)
-        .connect(url)
-        .await
-        .map_err(|error| FeedError::Connect { url: without_credentials(url), error })
+    Ok(bus::connect(url, "kvtide", QUEUE_MESSAGES, heard).await?)
 }
 
 /// One subject that is followed.
@@ -116,13 +108,5 @@ fn report(event: &Event) {
     match event {
         Event::Connected => info!("connected to NATS"),
         other => warn!("NATS: {other}"),
-    }
-}
-
-fn without_credentials(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        (None, Some((_, host))) => host.to_owned(),
-        (_, None) => url.to_owned(),
     }
 }

@@ -13,12 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Service, ServiceLimits,
-    body::{Body, Hash, Json, media_type},
+    body::{Body, Hash, JSON, Json, media_type},
     problem::Problem,
 };
 use crate::{Applied, Message, ScopeQuery};
 
-const JSON: &str = "application/json";
 const FRAME: &str = "application/x-dynamo-kv-frame";
 const BATCH: &str = "application/x-engine-kv-batch";
 

@@ -64,6 +64,8 @@ fn files_of_another_form() {
         ("[server]\nlisten = 8090\n".into(), &["invalid type: integer `8090`, expected socket address"]),
         ("[server]\nlisten = \"8090\"\n".into(), &["invalid socket address"]),
         ("[nats]\n".into(), &["missing field `url`"]),
+        (format!("{BUS}instance = \"a.b\"\n"), &["line 3", "\"a.b\"", "expected one part of a NATS subject"]),
+        (format!("{BUS}instance = 1\n"), &["invalid type: integer `1`, expected a string"]),
         ("[stream]\n".into(), &["expected a sequence"]),
         ("stream".into(), &["kvtide.toml", "line 1"]),
         (stream("subject = \"s\"\nblock_size = 16\n"), &["line 3", "[[stream]]", "missing field `model`"]),

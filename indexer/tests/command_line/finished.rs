@@ -20,7 +20,9 @@ pub(crate) struct Finished {
 /// Runs the command with its settings of the environment taken away.
 pub(crate) fn kvtide(arguments: &[&str]) -> Finished {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvtide"));
-    for name in ["KVTIDE_CONFIG", "KVTIDE_LISTEN", "KVTIDE_NATS", "KVTIDE_URL", "KVTIDE_LOG"] {
+    for name in
+        ["KVTIDE_CONFIG", "KVTIDE_LISTEN", "KVTIDE_NATS", "KVTIDE_INSTANCE", "KVTIDE_URL", "KVTIDE_LOG"]
+    {
         command.env_remove(name);
     }
     let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
