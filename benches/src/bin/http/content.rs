@@ -1,7 +1,7 @@
 //! What is asked about, and who holds how much of it.
 
-use kvtide_events::Hashing;
-use kvtide_radix::Seed;
+use kvtide_events::{Hashing, sequence_hashes};
+use kvtide_radix::{BlockHash, Seed};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 /// Tokens of a block.
@@ -19,6 +19,8 @@ pub(crate) struct Prompt {
     pub(crate) tokens: Vec<u32>,
     /// Hashes of its complete blocks.
     pub(crate) hashes: Vec<u64>,
+    /// What engines call them.
+    pub(crate) names: Vec<u64>,
     number: usize,
 }
 
@@ -29,8 +31,9 @@ impl Prompt {
         let hashing = Hashing { block_size: BLOCK_SIZE, eagle: false };
         let prompt = |number| {
             let tokens: Vec<u32> = (0..PROMPT_TOKENS).map(|_| random.random_range(0..VOCABULARY)).collect();
-            let hashes = hashing.block_hashes(&tokens, &[], Seed::PLAIN).map(|hash| hash.0).collect();
-            Prompt { tokens, hashes, number }
+            let hashes: Vec<BlockHash> = hashing.block_hashes(&tokens, &[], Seed::PLAIN).collect();
+            let names = sequence_hashes(hashes.iter().copied()).map(|name| name.0).collect();
+            Prompt { tokens, hashes: hashes.into_iter().map(|hash| hash.0).collect(), names, number }
         };
         (0..PROMPTS).map(prompt).collect()
     }

@@ -35,7 +35,6 @@ struct Engine {
     endpoint: String,
     socket: PubSocket,
     sequence: u64,
-    next_name: u64,
 }
 
 impl Engines {
@@ -45,7 +44,7 @@ impl Engines {
         let bind = async |worker_id| {
             let mut socket = PubSocket::new();
             let endpoint = socket.bind("tcp://127.0.0.1:0").await?.to_string();
-            Ok::<_, EngineError>(Engine { worker_id, endpoint, socket, sequence: 0, next_name: 1 })
+            Ok::<_, EngineError>(Engine { worker_id, endpoint, socket, sequence: 0 })
         };
         let engines = (1..=WORKERS).map(|worker_id| runtime.block_on(bind(worker_id)));
         let engines = engines.collect::<Result<_, _>>()?;
@@ -60,8 +59,7 @@ impl Engines {
     /// Each worker says that it holds the first block of a prompt, and holds nothing else: whoever follows knows that.
     pub(crate) fn announce(&mut self, prompt: &Prompt) -> Result<(), EngineError> {
         for engine in &mut self.engines {
-            engine.next_name = 1;
-            let batch = engine.stored(prompt, 0, 1)?;
+            let batch = stored(prompt, 0, 1)?;
             self.runtime.block_on(engine.publish(batch))?;
         }
         Ok(())
@@ -73,8 +71,7 @@ impl Engines {
             let held = prompt.held_blocks(engine.worker_id);
             for from in (0..held).step_by(EVENT_BLOCKS) {
                 let blocks = EVENT_BLOCKS.min(held - from);
-                let batch = engine.stored(prompt, from, blocks)?;
-                engine.next_name += blocks as u64;
+                let batch = stored(prompt, from, blocks)?;
                 self.runtime.block_on(engine.publish(batch))?;
                 sleep(BETWEEN);
             }
@@ -93,14 +90,6 @@ impl Engines {
 }
 
 impl Engine {
-    /// A batch of one event: so many blocks of a prompt, behind those before them.
-    fn stored(&self, prompt: &Prompt, from: usize, blocks: usize) -> Result<Vec<u8>, encode::Error> {
-        let tokens = &prompt.tokens[from * BLOCK_SIZE as usize..][..blocks * BLOCK_SIZE as usize];
-        let names: Vec<u64> = (self.next_name..).take(blocks).collect();
-        let parent = (from > 0).then_some(self.next_name - 1);
-        rmp_serde::to_vec(&(1.0, [("BlockStored", names, parent, tokens, BLOCK_SIZE, (), "GPU")], 0))
-    }
-
     async fn publish(&mut self, batch: Vec<u8>) -> Result<(), ZmqError> {
         let mut message = ZmqMessage::from("kv");
         message.push_back(self.sequence.to_be_bytes().to_vec().into());
@@ -108,4 +97,13 @@ impl Engine {
         self.sequence += 1;
         self.socket.send(message).await
     }
+}
+
+/// A batch of one event: so many blocks of a prompt, behind those before them. All engines name a block alike, as those of one
+/// seed do.
+fn stored(prompt: &Prompt, from: usize, blocks: usize) -> Result<Vec<u8>, encode::Error> {
+    let tokens = &prompt.tokens[from * BLOCK_SIZE as usize..][..blocks * BLOCK_SIZE as usize];
+    let names = &prompt.names[from..from + blocks];
+    let parent = from.checked_sub(1).map(|parent| prompt.names[parent]);
+    rmp_serde::to_vec(&(1.0, [("BlockStored", names, parent, tokens, BLOCK_SIZE, (), "GPU")], 0))
 }
