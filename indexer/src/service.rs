@@ -10,6 +10,7 @@ mod problem;
 mod request;
 mod snapshot;
 mod state;
+mod threads;
 mod workers;
 
 use std::{io, sync::Arc, time::Duration};
@@ -28,6 +29,7 @@ use tracing::warn;
 
 use crate::{Indexer, Readiness, telemetry};
 use problem::Problem;
+use threads::Threads;
 
 pub use nats::{NatsService, NatsServiceError};
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};
@@ -119,30 +121,24 @@ impl Service {
     /// too long.
     ///
     /// # Errors
-    /// Whatever the system says of the listener.
+    /// Whatever the system says of the listener, or of the threads that serve.
     pub async fn serve(
         self,
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        let stopping = CancellationToken::new();
-        let (stopped, metrics) = (stopping.clone(), self.metrics.clone());
-        let stop = async move {
-            stop.await;
-            stopping.cancel();
-        };
-        let gave_up = async {
-            stopped.cancelled().await;
-            tokio::time::sleep(GRACE).await;
-        };
+        let (stopping, metrics) = (CancellationToken::new(), self.metrics.clone());
+        let threads = Threads::start(listener.local_addr()?, &self.router(), &stopping)?;
         tokio::select! {
-            served = axum::serve(listener, self.router()).with_graceful_shutdown(stop) => served,
-            () = keep_up(&metrics) => Ok(()),
-            () = gave_up => {
-                warn!("gave up on requests that were still under way after {GRACE:?}");
-                Ok(())
-            }
+            () = threads.hand_out(listener) => {}
+            () = keep_up(&metrics) => {}
+            () = stop => {}
         }
+        stopping.cancel();
+        if tokio::time::timeout(GRACE, threads.ended()).await.is_err() {
+            warn!("gave up on requests that were still under way after {GRACE:?}");
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies: bytes within the limit, JSON in and out, and hashes as JSON has them.
 
-use std::fmt;
+use std::{fmt, panic::resume_unwind};
 
 use axum::{
     body::Bytes,
@@ -12,12 +12,16 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, Visitor},
 };
+use tokio::task::spawn_blocking;
 
 use super::{Service, problem::Problem};
 
 pub(super) const JSON: &str = "application/json";
 /// A body of the form that JSON has.
 pub(super) const MSGPACK: &str = "application/msgpack";
+
+/// A body that is larger takes a millisecond or more, and is read and answered apart: others use the same thread.
+const LARGE: usize = 1 << 20;
 
 /// A body, read whole.
 pub(super) struct Body(pub(super) Bytes);
@@ -42,6 +46,21 @@ impl FromRequest<Service> for Body {
 }
 
 impl Body {
+    /// Does what takes long with a large body where it is in nobody's way.
+    pub(super) async fn work<T: Send + 'static>(
+        self,
+        work: impl FnOnce(Body) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if self.0.len() <= LARGE {
+            return work(self);
+        }
+        match spawn_blocking(move || work(self)).await {
+            Ok(done) => done,
+            // Nobody cancels it.
+            Err(error) => resume_unwind(error.into_panic()),
+        }
+    }
+
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         Ok(serde_json::from_slice(&self.0)?)
     }

@@ -124,12 +124,14 @@ pub(super) async fn post(
         return Err(Problem::malformed(expected));
     };
     let media_type = media_type(&headers);
-    let applied = match media_type.as_deref().unwrap_or(JSON) {
-        JSON => json_events(&service, &body)?,
-        FRAME => raw_message(&service, &raw, Message::Frame(&body.0))?,
-        BATCH => raw_message(&service, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 })?,
-        other => return Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
+    let told = service.clone();
+    let apply = move |body: Body| match media_type.as_deref().unwrap_or(JSON) {
+        JSON => json_events(&told, &body),
+        FRAME => raw_message(&told, &raw, Message::Frame(&body.0)),
+        BATCH => raw_message(&told, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 }),
+        other => Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
+    let applied = body.work(apply).await?;
     let refused = applied.refused_events();
     if applied.events > 0 || refused == 0 {
         return Ok(Json(applied.into()));

@@ -24,14 +24,18 @@ pub(super) async fn post(
     body: Body,
 ) -> Result<Json<Reply>, Problem> {
     let UrlQuery(options) = options.map_err(|_| Options::malformed())?;
-    let request = match media_type(&headers).as_deref() {
-        Some(TOKENS) => options.request(body.words()?),
-        _ if options != Options::default() => return Err(Options::malformed()),
-        Some(MSGPACK) => Request::from_msgpack(&body)?,
-        // Clients that say nothing, or something else by themselves, mean JSON.
-        Some(_) | None => Request::from_json(&body)?,
+    let media_type = media_type(&headers);
+    let answer = move |body: Body| {
+        let request = match media_type.as_deref() {
+            Some(TOKENS) => options.request(body.words()?),
+            _ if options != Options::default() => return Err(Options::malformed()),
+            Some(MSGPACK) => Request::from_msgpack(&body)?,
+            // Clients that say nothing, or something else by themselves, mean JSON.
+            Some(_) | None => Request::from_json(&body)?,
+        };
+        request.answer(&service.indexer, &service.limits)
     };
-    Ok(Json(request.answer(&service.indexer, &service.limits)?))
+    Ok(Json(body.work(answer).await?))
 }
 
 /// What a query string says of a prompt that is sent as it is.

@@ -42,7 +42,7 @@ fn name_before(text: &[u8]) -> Option<&[u8]> {
 /// Reads a list whose bracket has been opened. Returns what comes from its closing bracket on.
 fn read<'a, T>(
     inside: &'a [u8],
-    number: fn(&'a [u8]) -> Option<(T, &'a [u8])>,
+    number: impl Fn(&'a [u8]) -> Option<(T, &'a [u8])>,
     lists: &mut VecDeque<Vec<T>>,
 ) -> Option<&'a [u8]> {
     // Numbers take four bytes and more, mostly; else the list grows.
@@ -52,13 +52,9 @@ fn read<'a, T>(
         loop {
             let (value, behind) = number(rest)?;
             numbers.push(value);
-            match trim(behind) {
-                [b',', next @ ..] => rest = trim(next),
-                end => {
-                    rest = end;
-                    break;
-                }
-            }
+            rest = trim(behind);
+            let [b',', next @ ..] = rest else { break };
+            rest = trim(next);
         }
     }
     lists.push_back(numbers);
@@ -74,60 +70,77 @@ fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
+/// A token, of which few have more than seven digits.
 #[inline(always)]
 fn token(text: &[u8]) -> Option<(u32, &[u8])> {
-    let (value, rest) = digits(text)?;
+    let (values, count) = digit_values(text);
+    let (value, rest) = match count {
+        1..8 if count == 1 || values & 0xff != 0 => (number(values, count), &text[count as usize..]),
+        _ => decimal(text)?,
+    };
     Some((value.try_into().ok()?, rest))
 }
 
-/// A number, a negative one by its bit pattern, or hexadecimal digits.
+/// A number, a negative one by its bit pattern, or hexadecimal digits. Half of the numbers have a sign, as it comes: whatever
+/// branches on that is wrong half of the time.
+#[inline(always)]
 fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
-    match text {
-        [b'"', text @ ..] => {
-            let end = memchr(b'"', &text[..text.len().min(LONGEST_HASH + 1)])?;
-            let hash = Hash::from_hex(str::from_utf8(&text[..end]).ok()?)?;
-            Some((hash, &text[end + 1..]))
-        }
-        [b'-', text @ ..] => {
-            let (value, rest) = digits(text)?;
-            // Minus nothing is no integer in JSON.
-            let value = 0_i64.checked_sub_unsigned(value).filter(|&value| value != 0)?;
-            Some((Hash(value.cast_unsigned()), rest))
-        }
-        text => digits(text).map(|(value, rest)| (Hash(value), rest)),
+    if let [b'"', text @ ..] = text {
+        let end = memchr(b'"', &text[..text.len().min(LONGEST_HASH + 1)])?;
+        let hash = Hash::from_hex(str::from_utf8(&text[..end]).ok()?)?;
+        return Some((hash, &text[end + 1..]));
     }
+    let sign = u64::from(*text.first()? == b'-');
+    let (value, rest) = decimal(&text[sign as usize..])?;
+    // Minus nothing is no integer in JSON.
+    if value.wrapping_sub(sign) > u64::MAX >> sign {
+        return None;
+    }
+    Some((Hash((value ^ sign.wrapping_neg()).wrapping_add(sign)), rest))
 }
 
 /// A number in decimal, eight digits at a time.
 #[inline(always)]
-fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
-    const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-    let (mut value, mut rest, mut all) = (0_u64, text, 0);
+fn decimal(text: &[u8]) -> Option<(u64, &[u8])> {
+    const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+    let (mut value, mut rest) = (0_u64, text);
     loop {
-        let word = match rest.first_chunk() {
-            Some(word) => *word,
-            None => std::array::from_fn(|index| rest.get(index).copied().unwrap_or(0)),
-        };
-        // Each byte that is a digit becomes its value; the high bit marks those that are none, from the first one on.
-        let word = u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030;
-        let others = (word.wrapping_add(0x7676_7676_7676_7676) | word) & 0x8080_8080_8080_8080;
-        let count = others.trailing_zeros() / 8;
+        let (values, count) = digit_values(rest);
+        // A branch, so that the next digits' place does not wait for these.
+        if count == 8 {
+            value = value.checked_mul(100_000_000)?.checked_add(number(values, 8))?;
+            rest = &rest[8..];
+            continue;
+        }
         if count > 0 {
-            let index = count as usize;
-            value = value.checked_mul(POWERS[index])?.checked_add(eight(word << (64 - 8 * count)))?;
-            (rest, all) = (&rest[index..], all + index);
+            value = value.checked_mul(POWERS[count as usize])?.checked_add(number(values, count))?;
         }
-        if count < 8 {
-            // JSON has no zeros in front.
-            return (all == 1 || all > 1 && text[0] != b'0').then_some((value, rest));
-        }
+        let rest = &rest[count as usize..];
+        // JSON has no zeros in front.
+        let digits = text.len() - rest.len();
+        return (digits == 1 || digits > 1 && text[0] != b'0').then_some((value, rest));
     }
 }
 
-/// The number of eight digits by their values, the first one lowest. In pairs, then in fours, then all.
+/// How many of the first eight bytes are digits in a row, and their values, the first one lowest. The values of what comes
+/// behind them mean nothing.
 #[inline(always)]
-fn eight(digits: u64) -> u64 {
+fn digit_values(text: &[u8]) -> (u64, u32) {
+    let word = match text.first_chunk() {
+        Some(word) => *word,
+        None => std::array::from_fn(|index| text.get(index).copied().unwrap_or(0)),
+    };
+    let values = u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030;
+    // The high bit marks the first byte that is no digit, if there is one.
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    (values, others.trailing_zeros() / 8)
+}
+
+/// The number of 1 to 8 digits: in pairs, then in fours, then all.
+#[inline(always)]
+fn number(values: u64, count: u32) -> u64 {
     const FOURS: u64 = 0x0000_00ff_0000_00ff;
+    let digits = values << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
     let first = (pairs & FOURS).wrapping_mul(0x000f_4240_0000_0064);
     let second = (pairs >> 16 & FOURS).wrapping_mul(0x0000_2710_0000_0001);
