@@ -13,7 +13,7 @@ mod state;
 mod threads;
 mod workers;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, num::NonZeroUsize, sync::Arc, thread::available_parallelism, time::Duration};
 
 use axum::{
     Router,
@@ -83,6 +83,8 @@ pub struct Service {
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
     parts: Arc<Semaphore>,
+    /// Large bodies: more at once than there are cores would only make all of them late.
+    large: Arc<Semaphore>,
 }
 
 impl Service {
@@ -96,7 +98,8 @@ impl Service {
         readiness: Arc<Readiness>,
     ) -> Service {
         let turns = |count| Arc::new(Semaphore::new(count));
-        Service { indexer, metrics, limits, readiness, snapshots: turns(1), parts: turns(PARTS) }
+        let (snapshots, parts, large) = (turns(1), turns(PARTS), turns(cores()));
+        Service { indexer, metrics, limits, readiness, snapshots, parts, large }
     }
 
     fn router(self) -> Router {
@@ -140,6 +143,11 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// How much can be done at once.
+fn cores() -> usize {
+    available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// Sums up what the recorder has noted since. Without it every query's time would stay until someone asks for

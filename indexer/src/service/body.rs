@@ -12,7 +12,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, Visitor},
 };
-use tokio::task::spawn_blocking;
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::{Service, problem::Problem};
 
@@ -46,14 +46,17 @@ impl FromRequest<Service> for Body {
 }
 
 impl Body {
-    /// Does what takes long with a large body where it is in nobody's way.
+    /// Does what takes long with a large body where it is in nobody's way, when it is its turn.
     pub(super) async fn work<T: Send + 'static>(
         self,
+        turns: &Semaphore,
         work: impl FnOnce(Body) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
         if self.0.len() <= LARGE {
             return work(self);
         }
+        // Nobody closes it, so that there is always a turn.
+        let _turn = turns.acquire().await;
         match spawn_blocking(move || work(self)).await {
             Ok(done) => done,
             // Nobody cancels it.

@@ -131,7 +131,7 @@ pub(super) async fn post(
         BATCH => raw_message(&told, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 }),
         other => Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
-    let applied = body.work(apply).await?;
+    let applied = body.work(&service.large, apply).await?;
     let refused = applied.refused_events();
     if applied.events > 0 || refused == 0 {
         return Ok(Json(applied.into()));

@@ -2,7 +2,7 @@
 //!
 //! It has a connection of its own: a request that is large, or waits, is in no event's way.
 
-use std::{num::NonZeroUsize, sync::Arc, thread::available_parallelism, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_nats::{
     Client, Event, HeaderMap, Message, PublishError,
@@ -22,6 +22,7 @@ use tracing::{debug, info, warn};
 use super::{
     ServiceLimits,
     body::{Body, JSON, MSGPACK, plain_media_type},
+    cores,
     problem::Problem,
     request::Request,
 };
@@ -119,7 +120,7 @@ impl Desk {
             limits,
             places: Arc::new(Semaphore::new(limits.bus_requests)),
             bytes: Arc::new(Semaphore::new(limits.bus_bytes)),
-            turns: Semaphore::new(available_parallelism().map_or(1, NonZeroUsize::get)),
+            turns: Semaphore::new(cores()),
         }
     }
 

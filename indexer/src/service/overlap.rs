@@ -1,5 +1,7 @@
 //! `POST /v1/overlap`: how much of a prompt, or of each of several, every rank holds.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{Query as UrlQuery, State, rejection::QueryRejection},
     http::HeaderMap,
@@ -25,6 +27,7 @@ pub(super) async fn post(
 ) -> Result<Json<Reply>, Problem> {
     let UrlQuery(options) = options.map_err(|_| Options::malformed())?;
     let media_type = media_type(&headers);
+    let turns = Arc::clone(&service.large);
     let answer = move |body: Body| {
         let request = match media_type.as_deref() {
             Some(TOKENS) => options.request(body.words()?),
@@ -35,7 +38,7 @@ pub(super) async fn post(
         };
         request.answer(&service.indexer, &service.limits)
     };
-    Ok(Json(body.work(answer).await?))
+    Ok(Json(body.work(&turns, answer).await?))
 }
 
 /// What a query string says of a prompt that is sent as it is.

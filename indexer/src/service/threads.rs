@@ -1,7 +1,7 @@
 //! Threads that serve connections, each with a runtime of its own: a request is read, answered and written by one thread,
 //! and wakes no other. Feeds are not in its way, nor is it in theirs.
 
-use std::{future::pending, io, net::SocketAddr, num::NonZeroUsize, thread};
+use std::{future::pending, io, net::SocketAddr, thread};
 
 use axum::{Router, serve::Listener};
 use tokio::{
@@ -11,6 +11,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
+
+use super::cores;
 
 type Connection = (std::net::TcpStream, SocketAddr);
 
@@ -29,7 +31,7 @@ impl Threads {
     ) -> io::Result<Threads> {
         let (running, ended) = mpsc::channel(1);
         let mut handing = Vec::new();
-        for index in 0..thread::available_parallelism().map_or(1, NonZeroUsize::get) {
+        for index in 0..cores() {
             let (hand, connections) = mpsc::unbounded_channel();
             let handed = Handed { address, connections };
             let served = axum::serve(handed, router.clone())

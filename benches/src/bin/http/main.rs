@@ -32,6 +32,9 @@ use sides::{Server, Side, built_kvtide};
 /// How long it may take until all sides know what the engines hold.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// So many requests in a row, and it is the next one's turn.
+const TURN: usize = 25;
+
 /// Measures requests.
 #[derive(Parser)]
 struct Settings {
@@ -165,10 +168,12 @@ fn measure(
         true => (50, 1, Duration::from_millis(200)),
         false => (settings.requests, settings.rounds, Duration::from_secs(2)),
     };
-    // The first ones only warm up.
-    for number in 0..prompts.len() + requests {
+    for first in (0..requests).step_by(TURN) {
         for (_, _, target) in &mut asked {
-            target.time(number)?;
+            target.warm_up(first)?;
+            for number in first..requests.min(first + TURN) {
+                target.time(number)?;
+            }
         }
     }
     for _round in 0..rounds {
@@ -176,6 +181,6 @@ fn measure(
             target.rate(length)?;
         }
     }
-    let rows = asked.into_iter().map(|(side, form, target)| Row::of(side, form, target, prompts.len()));
+    let rows = asked.into_iter().map(|(side, form, target)| Row::of(side, form, target));
     Ok(report::compare(rows.collect()))
 }

@@ -27,10 +27,10 @@ impl Row {
     pub(crate) const HEAD: &str =
         "form            side        kB    p50 us    p99 us  requests/s   of Dynamo: p50   p99  requests/s";
 
-    /// What a target took, but for its first requests.
-    pub(crate) fn of(side: Option<Side>, form: Form, target: Target, warm_up: usize) -> Row {
+    /// What a target took.
+    pub(crate) fn of(side: Option<Side>, form: Form, target: Target) -> Row {
         let bytes = target.requests.iter().map(Vec::len).sum::<usize>() / target.requests.len().max(1);
-        let times = Latency::of(target.times[warm_up..].to_vec());
+        let times = Latency::of(target.times);
         let microseconds = |part: fn(&Latency) -> f64| times.as_ref().map_or(f64::NAN, part) / 1000.0;
         Row {
             form,
