@@ -27,7 +27,9 @@ pub use continuity::{Cursor, Step};
 pub use dynamo::{CutFrame, Frame, RouterEvent};
 pub use engine::{Batch, Engine};
 pub use error::{DecodeError, Problem};
-pub use prompt::{BlockHashes, HashGroup, HashGroups, Hashing, Media, PromptHasher, sequence_hashes};
+pub use prompt::{
+    BlockHashes, BlockMedia, HashGroup, HashGroups, Hashing, Media, PromptHasher, sequence_hashes,
+};
 
 /// Why an event was passed over although its frame decoded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

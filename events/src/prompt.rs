@@ -4,10 +4,12 @@
 
 mod groups;
 mod hasher;
+mod media;
 
 pub use groups::{BlockHashes, HashGroup, HashGroups};
 pub use hasher::PromptHasher;
 use kvtide_radix::{BlockHash, BlockHasher, Seed, SequenceHash};
+pub use media::{BlockMedia, Media};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// How a scope's prompts are cut and hashed.
@@ -17,15 +19,6 @@ pub struct Hashing {
     pub block_size: u32,
     /// Under EAGLE a block is hashed together with the token behind it.
     pub eagle: bool,
-}
-
-/// A medium (an image, an audio clip) in a prompt.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Media {
-    /// Its hash.
-    pub hash: u64,
-    /// The tokens that it stands for, `start..end`, as often as it is used.
-    pub tokens: Vec<std::ops::Range<usize>>,
 }
 
 impl Hashing {
@@ -53,8 +46,9 @@ impl Hashing {
         (0..self.blocks(tokens.len())).map(move |index| &tokens[index * stride..index * stride + window])
     }
 
-    /// The hashes of the prompt's complete blocks, in order, a few at a time as they are asked for.
-    pub fn block_hashes<'a>(self, tokens: &'a [u32], media: &'a [Media], seed: Seed) -> BlockHashes<'a> {
+    /// The hashes of the prompt's complete blocks, in order, a few at a time as they are asked for. `media` are those of
+    /// its blocks; blocks behind the last have none.
+    pub fn block_hashes<'a>(self, tokens: &'a [u32], media: &'a [BlockMedia], seed: Seed) -> BlockHashes<'a> {
         BlockHashes::new(self, tokens, media, seed)
     }
 
@@ -62,39 +56,32 @@ impl Hashing {
     /// [`View::overlap`](kvtide_radix::View::overlap) takes fastest.
     ///
     /// The first group is one block, so that a prompt whose start nobody holds costs no more.
-    pub fn hash_groups<'a>(self, tokens: &'a [u32], media: &'a [Media], seed: Seed) -> HashGroups<'a> {
+    pub fn hash_groups<'a>(self, tokens: &'a [u32], media: &'a [BlockMedia], seed: Seed) -> HashGroups<'a> {
         HashGroups::new(self, tokens, media, seed)
     }
 
-    /// Hashes blocks, as many as `hashes` has room for. `tokens` starts with the block of number `first`.
+    /// Hashes blocks, as many as `hashes` has room for. `tokens` starts with the block of number `first`; `media` with that
+    /// of number 0.
     fn hash(
         self,
         hasher: &BlockHasher,
         tokens: &[u32],
         first: usize,
-        media: &[Media],
+        media: &[BlockMedia],
         hashes: &mut [BlockHash],
     ) {
         let (stride, window) = (self.block_size as usize, self.tokens_per_block());
-        if media.is_empty() {
-            return hasher.hash_blocks(tokens, stride, window, hashes);
+        let media = media.get(first..).unwrap_or_default();
+        let (with_media, plain) = hashes.split_at_mut(media.len().min(hashes.len()));
+        hasher.hash_blocks(
+            tokens.get(with_media.len() * stride..).unwrap_or_default(),
+            stride,
+            window,
+            plain,
+        );
+        for ((hash, tokens), media) in with_media.iter_mut().zip(self.windows(tokens)).zip(media) {
+            *hash = hasher.hash(tokens, media.hashes());
         }
-        let mut here = Vec::new();
-        for ((number, hash), tokens) in (first..).zip(hashes).zip(self.windows(tokens)) {
-            let start = number * stride;
-            here.clear();
-            here.extend(media.iter().filter(|one| one.is_within(start, start + stride)).map(|one| one.hash));
-            // A medium enters a block once, however often it stands there.
-            here.sort_unstable();
-            here.dedup();
-            *hash = hasher.hash(tokens, &here);
-        }
-    }
-}
-
-impl Media {
-    fn is_within(&self, start: usize, end: usize) -> bool {
-        self.tokens.iter().any(|range| !range.is_empty() && range.start < end && start < range.end)
     }
 }
 

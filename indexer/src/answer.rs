@@ -98,7 +98,7 @@ impl Reason {
 }
 
 /// How to read a rank's numbers, as it goes out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnowledgeState {
     /// Nothing known: the reach is null.
@@ -111,6 +111,29 @@ pub enum KnowledgeState {
     Recovering,
     /// Numbers may be wrong either way.
     Gap,
+}
+
+impl KnowledgeState {
+    /// All of them.
+    pub const ALL: [KnowledgeState; 5] = [
+        KnowledgeState::Unknown,
+        KnowledgeState::Complete,
+        KnowledgeState::Partial,
+        KnowledgeState::Recovering,
+        KnowledgeState::Gap,
+    ];
+
+    /// Its name, as it goes out.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            KnowledgeState::Unknown => "unknown",
+            KnowledgeState::Complete => "complete",
+            KnowledgeState::Partial => "partial",
+            KnowledgeState::Recovering => "recovering",
+            KnowledgeState::Gap => "gap",
+        }
+    }
 }
 
 impl From<Knowledge> for KnowledgeState {

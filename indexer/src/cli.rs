@@ -5,41 +5,37 @@ mod demo;
 mod query;
 mod replay;
 mod serve;
+mod token;
 
 use std::{io::IsTerminal, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use kvtide::config::{Config, File, LogConfig, LogFormat, with_environment};
 use tracing_subscriber::EnvFilter;
 
 /// Tells a request router how much of a prompt's KV cache every inference worker already holds.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Arguments {
-    /// How the log on standard error is written.
-    #[arg(long, value_name = "FORMAT", default_value = "text", env = "KVTIDE_LOG_FORMAT", global = true)]
-    log_format: LogFormat,
+    #[command(flatten)]
+    log: LogConfig,
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
 #[derive(Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Command {
     /// Follow event streams and answer over HTTP.
-    Serve(serve::Arguments),
+    Serve(Config),
     /// Serve a simulated fleet, so that there is something to query.
     Demo(demo::Arguments),
     /// Ask a running service how much of a prompt every rank holds.
     Query(query::Arguments),
     /// Say whether a configuration file can be served.
     CheckConfig(check_config::Arguments),
+    /// Make access tokens for a service.
+    Token(token::Arguments),
     /// Play recorded streams of real engines and compare every answer with the engine's own.
     Replay(replay::Arguments),
 }
@@ -49,25 +45,51 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the command that the arguments name.
 pub(crate) fn run() -> ExitCode {
-    let arguments = Arguments::parse();
-    let filter = EnvFilter::try_from_env("KVTIDE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match arguments.log_format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    let result = match arguments.command {
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Demo(arguments) => demo::run(&arguments),
-        Command::Query(arguments) => query::run(&arguments),
-        Command::CheckConfig(arguments) => check_config::run(&arguments),
-        Command::Replay(arguments) => replay::run(&arguments),
-    };
-    match result {
+    match parse().and_then(obey) {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("kvtide: {}", failure.to_string().trim_end());
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line.
+fn command() -> clap::Command {
+    Arguments::command().mut_subcommand("serve", with_environment)
+}
+
+/// What is to be done, with what a configuration file says of it.
+fn parse() -> Result<Arguments, Failure> {
+    let arguments = Arguments::from_arg_matches(&command().get_matches())?;
+    let Command::Serve(config) = &arguments.command else { return Ok(arguments) };
+    let Some(path) = &config.config else { return Ok(arguments) };
+    let file = File::read(path)?;
+    let mut arguments = Arguments::from_arg_matches(&file.set_defaults(command())?.get_matches())?;
+    if let Command::Serve(config) = &mut arguments.command {
+        config.streams = file.into_streams();
+    }
+    Ok(arguments)
+}
+
+fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
+    start_log(&arguments.log)?;
+    match arguments.command {
+        Command::Serve(config) => serve::run(&config),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Query(arguments) => query::run(&arguments),
+        Command::CheckConfig(arguments) => check_config::run(&arguments),
+        Command::Token(arguments) => token::run(arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+    }
+}
+
+fn start_log(config: &LogConfig) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(&config.level)?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    Ok(())
 }

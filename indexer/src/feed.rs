@@ -1,17 +1,26 @@
 //! Feeds: what brings events to an indexer from elsewhere.
 
+mod engines;
 mod nats;
 mod peers;
 mod refusals;
 mod zmq;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use tokio::{sync::Semaphore, task::JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
-use crate::{BoundStream, Indexer, Readiness, bus::ConnectError, snapshot::Peer};
+use crate::{BoundStream, Indexer, Readiness, snapshot::Peer};
+use engines::Engines;
+
+pub use engines::FollowedEngine;
+
+pub use nats::Bus;
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -30,21 +39,32 @@ pub fn check_endpoint(endpoint: &str) -> Result<(), FeedError> {
     zmq::endpoint(endpoint).map(|_| ())
 }
 
-/// Subscriptions that feed an indexer until they are stopped.
+/// Subscriptions that feed an indexer until they are stopped. Engines may come and go meanwhile.
 pub struct Feeds {
     indexer: Arc<Indexer>,
     asking: Arc<Semaphore>,
     readiness: Arc<Readiness>,
-    tasks: JoinSet<()>,
+    tasks: TaskTracker,
     stop: CancellationToken,
+    engines: Engines,
+    /// The addresses of other kvtides that are asked.
+    peers: OnceLock<Vec<String>>,
 }
 
 /// Why a source cannot be followed at all.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
-    /// There is no way to the bus.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
+    /// The bus's address is none, or the server refuses.
+    #[error("cannot connect to {url}: {error}")]
+    Connect {
+        /// The server's address, without credentials.
+        url: String,
+        /// What the client says.
+        error: async_nats::ConnectError,
+    },
+    /// A file that is to be shown to the bus cannot be.
+    #[error("{0}")]
+    Secret(String),
     /// The bus refuses a subscription.
     #[error("cannot subscribe to {subject}: {error}")]
     Subscribe {
@@ -69,8 +89,16 @@ impl Feeds {
     #[must_use]
     pub fn new(indexer: Arc<Indexer>) -> Feeds {
         let (asking, readiness) = (Arc::new(Semaphore::new(ASKING)), Arc::default());
-        let (tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        let mut feeds = Feeds { indexer, asking, readiness, tasks, stop };
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let feeds = Feeds {
+            indexer,
+            asking,
+            readiness,
+            tasks,
+            stop,
+            engines: Engines::default(),
+            peers: OnceLock::new(),
+        };
         let (indexer, stop) = (Arc::clone(&feeds.indexer), feeds.stop.clone());
         feeds.tasks.spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
@@ -93,11 +121,11 @@ impl Feeds {
     /// # Errors
     /// [`FeedError`] for an address or a subject that cannot be used at all.
     pub async fn follow_nats(
-        &mut self,
-        url: &str,
+        &self,
+        bus: &Bus,
         subjects: Vec<(String, Arc<BoundStream>)>,
     ) -> Result<(), FeedError> {
-        let client = nats::connect(url, &self.readiness).await?;
+        let client = nats::connect(bus, &self.readiness).await?;
         for (subject, stream) in subjects {
             let clock = self.indexer.clock().clone();
             let subscription = nats::Subscription::new(&client, clock, &subject).await?;
@@ -113,37 +141,69 @@ impl Feeds {
     /// # Errors
     /// [`FeedError::Endpoint`].
     pub fn follow_zmq(
-        &mut self,
+        &self,
         endpoint: &str,
         replay: Option<&str>,
         stream: Arc<BoundStream>,
     ) -> Result<(), FeedError> {
         let engine = zmq::Engine {
             indexer: Arc::clone(&self.indexer),
-            stream,
+            stream: Arc::clone(&stream),
             endpoint: zmq::endpoint(endpoint)?,
             replay: replay.map(zmq::endpoint).transpose()?,
             asking: Arc::clone(&self.asking),
             readiness: Arc::clone(&self.readiness),
+            connected: Arc::default(),
         };
         engine.wait_for_answer();
-        let stop = self.stop.clone();
+        let stop = self.stop.child_token();
+        let connected = Arc::clone(&engine.connected);
+        self.engines
+            .insert(FollowedEngine { stream, endpoint: endpoint.to_owned(), connected }, stop.clone());
         self.tasks.spawn(async move { engine.run(stop).await });
         Ok(())
     }
 
+    /// Follows an engine no more, and lets its stream go with all that its ranks hold. Returns how many ranks these were;
+    /// none where no stream of that name is followed.
+    pub fn unfollow(&self, stream: &str) -> Option<usize> {
+        let engine = self.engines.remove(stream)?;
+        Some(self.indexer.unbind(&engine.stream))
+    }
+
+    /// The engines that are followed, by the names of their streams.
+    #[must_use]
+    pub fn engines(&self) -> Vec<FollowedEngine> {
+        self.engines.list()
+    }
+
     /// Asks other kvtides for what was missed on the bus, of streams that [have them](crate::Stream::has_peers).
-    pub fn ask_peers(&mut self, peers: Vec<Peer>) {
+    pub fn ask_peers(&self, peers: Vec<Peer>) {
+        // Those that were named first are what is told of.
+        self.peers.get_or_init(|| peers.iter().map(ToString::to_string).collect());
         let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
         self.tasks.spawn(peers::Asking { indexer, peers, stop }.run());
     }
 
+    /// The addresses of the other kvtides that are asked.
+    #[must_use]
+    pub fn peers(&self) -> &[String] {
+        self.peers.get().map_or(&[], Vec::as_slice)
+    }
+
     /// Takes no new messages, applies those that are here already, and ends.
-    pub async fn stop(mut self) {
+    pub async fn stop(&self) {
         self.stop.cancel();
-        let drained = tokio::time::timeout(DRAIN, async { while self.tasks.join_next().await.is_some() {} });
-        if drained.await.is_err() {
+        self.tasks.close();
+        if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
             warn!("gave up draining subscriptions after {DRAIN:?}");
         }
+    }
+}
+
+/// Whoever drops them follows nothing any more.
+impl Drop for Feeds {
+    fn drop(&mut self) {
+        self.stop.cancel();
     }
 }

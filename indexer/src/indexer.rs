@@ -1,6 +1,8 @@
 //! The index of a whole fleet: streams bound to scopes, each scope mirrored by itself.
 
+mod letting_go;
 mod proofs;
+mod queries;
 mod received;
 mod workers;
 
@@ -8,9 +10,9 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kvtide_events::{DecodeError, Hashing};
@@ -18,11 +20,10 @@ use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    Answer, Applied, Clock, FeedbackState, Limits, Query, QueryError, Scope, ScopeQuery,
+    Applied, Clock, FeedbackState, Limits, Scope,
     feedback::Feedback,
     mirror::{Mirror, Source},
     pending::Pending,
-    query::Moment,
     stream::{Format, Stream},
     telemetry,
     unreached::Unreached,
@@ -61,6 +62,8 @@ pub struct BoundStream {
     stream: Stream,
     pub(crate) source: Source,
     pub(crate) scope: Arc<ScopeIndex>,
+    /// Set while the scope's mirror is locked, so that nothing is applied behind it.
+    let_go: AtomicBool,
 }
 
 impl BoundStream {
@@ -91,6 +94,12 @@ pub enum ApplyError {
         expected: &'static str,
         /// What the message is.
         got: &'static str,
+    },
+    /// Its stream is no longer bound.
+    #[error("stream {stream} was let go")]
+    LetGo {
+        /// The stream.
+        stream: String,
     },
 }
 
@@ -210,7 +219,7 @@ impl Indexer {
             &stream,
             milliseconds(self.limits.conflict_silence),
         );
-        let bound = Arc::new(BoundStream { source, scope, stream });
+        let bound = Arc::new(BoundStream { source, scope, stream, let_go: AtomicBool::new(false) });
         telemetry::introduce(&bound);
         streams.insert(bound.stream.name.clone(), Arc::clone(&bound));
         Ok(bound)
@@ -341,8 +350,7 @@ impl Indexer {
     ) -> Result<Applied, ApplyError> {
         match &stream.stream.format {
             Format::Direct => {
-                let applied =
-                    stream.scope.mirror.lock().apply_events(stream.source, rank, first_event_id, events);
+                let applied = stream.mirror()?.apply_events(stream.source, rank, first_event_id, events);
                 telemetry::count_message(stream, &applied);
                 Ok(applied)
             }
@@ -352,69 +360,6 @@ impl Indexer {
                 got: Format::Direct.describe(),
             }),
         }
-    }
-
-    /// How much of a prompt every rank holds.
-    ///
-    /// # Errors
-    /// [`QueryError`] where no scope fits, several do, or the prompt is too long.
-    pub fn overlap(&self, query: &Query) -> Result<Answer, QueryError> {
-        let started = Instant::now();
-        let answer = self.find(&query.scope).and_then(|scope| {
-            self.check_tokens(query.tokens(scope.scope.block_size))?;
-            Ok(self.answer(query, &self.moment(&scope), started))
-        });
-        telemetry::count_query(started.elapsed(), answer.is_ok());
-        answer
-    }
-
-    /// The same of several prompts. Answers of one scope are of one version.
-    ///
-    /// # Errors
-    /// As [`Indexer::overlap`], for the first that has no answer; and where the prompts are too long together.
-    pub fn overlap_all(&self, queries: &[Query]) -> Result<Vec<Answer>, QueryError> {
-        let started = Instant::now();
-        let answers = self.answers(queries, started);
-        telemetry::count_query(started.elapsed(), answers.is_ok());
-        answers
-    }
-
-    fn answers(&self, queries: &[Query], started: Instant) -> Result<Vec<Answer>, QueryError> {
-        let scopes = queries.iter().map(|query| self.find(&query.scope)).collect::<Result<Vec<_>, _>>()?;
-        let tokens = queries.iter().zip(&scopes).map(|(query, scope)| query.tokens(scope.scope.block_size));
-        self.check_tokens(tokens.fold(0, u64::saturating_add))?;
-        let mut moments: BTreeMap<&Scope, Moment<'_>> = BTreeMap::new();
-        let mut answers = Vec::with_capacity(queries.len());
-        for (query, scope) in queries.iter().zip(&scopes) {
-            let moment = moments.entry(&scope.scope).or_insert_with(|| self.moment(scope));
-            answers.push(self.answer(query, moment, started));
-        }
-        Ok(answers)
-    }
-
-    fn check_tokens(&self, got: u64) -> Result<(), QueryError> {
-        let limit = self.limits.query_tokens;
-        if got > limit { Err(QueryError::TooManyTokens { got, limit }) } else { Ok(()) }
-    }
-
-    /// A scope's index as it is now.
-    fn moment<'a>(&self, scope: &'a ScopeIndex) -> Moment<'a> {
-        Moment {
-            scope: &scope.scope,
-            hashing: scope.hashing,
-            // Before the view: what becomes visible between the two is counted as pending, and not as neither.
-            pending: scope.pending.counts(),
-            view: scope.reader.view(),
-            steady_ms: self.clock.steady_ms(),
-            unreached: scope.unreached.watch(),
-        }
-    }
-
-    fn answer(&self, query: &Query, moment: &Moment<'_>, started: Instant) -> Answer {
-        let mut answer = query.answer(moment);
-        answer.collected_at_ms = self.clock.wall_ms();
-        answer.took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        answer
     }
 
     /// Every scope's index, in order.
@@ -430,21 +375,6 @@ impl Indexer {
     /// The names of streams, by their source.
     pub(crate) fn stream_names(&self) -> HashMap<u32, String> {
         self.streams.read().values().map(|stream| (stream.source.id, stream.stream.name.clone())).collect()
-    }
-
-    fn find(&self, query: &ScopeQuery) -> Result<Arc<ScopeIndex>, QueryError> {
-        let scopes = self.scopes.read();
-        let fitting: Vec<&Arc<ScopeIndex>> =
-            scopes.values().filter(|index| query.fits(&index.scope)).collect();
-        match fitting.as_slice() {
-            [] => Err(QueryError::UnknownScope { known: scopes.len() }),
-            [one] => Ok(Arc::clone(one)),
-            several => {
-                let differences =
-                    Scope::differences(&several.iter().map(|index| &index.scope).collect::<Vec<_>>());
-                Err(QueryError::SeveralScopes { fitting: several.len(), differences })
-            }
-        }
     }
 
     /// All scopes, in order, each as it is now.

@@ -34,8 +34,8 @@
 //!
 //! An [`Indexer`] is shared freely. Each scope has one writer at a time; scopes apply in parallel.
 
+pub mod access;
 mod answer;
-mod bus;
 pub mod capture;
 mod clock;
 pub mod config;
@@ -55,9 +55,9 @@ pub mod snapshot;
 mod stream;
 pub mod telemetry;
 mod unreached;
+pub mod watched;
 
 pub use answer::{Answer, AnswerScope, KnowledgeState, Prompt, RankAnswer, ReachTokens, Reason};
-pub use bus::ConnectError;
 pub use clock::Clock;
 pub use feedback::{Drift, FeedbackState, Observation};
 pub use freshness::{Freshness, FreshnessLimits, Unusable};
@@ -67,7 +67,7 @@ pub use indexer::{
 pub use instance::{Instance, InstanceError};
 pub use limits::Limits;
 pub use mirror::{Applied, Part, ReplayRequest};
-pub use query::{PromptContent, Query, QueryError};
+pub use query::{PromptContent, PromptMedia, Query, QueryError};
 pub use readiness::{NotReady, Readiness};
 pub use scope::{Scope, ScopeQuery};
 pub use stream::{EngineStream, Format, GapPolicy, Stream};

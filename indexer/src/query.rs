@@ -1,8 +1,11 @@
 //! A query: whose scope, which prompt, which ranks.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
 
-use kvtide_events::Hashing;
+use kvtide_events::{BlockMedia, Hashing, Media};
 use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, Tier, View};
 
 use crate::{
@@ -18,6 +21,8 @@ pub struct Query {
     pub scope: ScopeQuery,
     /// The prompt.
     pub prompt: PromptContent,
+    /// Whether blocks are keyed by pairs of tokens (EAGLE), where whoever asks says so: it must be as the scope has it.
+    pub eagle: Option<bool>,
     /// Only these ranks, of those that are known.
     pub ranks: Option<BTreeSet<Rank>>,
     /// Only ranks that reach so far in some tier. A rank of which nothing is known reaches nowhere.
@@ -33,8 +38,44 @@ pub struct Query {
 pub enum PromptContent {
     /// Its tokens.
     Tokens(Vec<u32>),
-    /// The hashes of its blocks, computed by whoever asks. They contain adapter and tenant already.
+    /// Its tokens, and the media among them.
+    Multimodal {
+        /// The tokens. Those that stand for a medium are whatever the engine takes for it.
+        tokens: Vec<u32>,
+        /// The media.
+        media: PromptMedia,
+    },
+    /// The hashes of its blocks, computed by whoever asks. They contain adapter, tenant and media already.
     Hashes(Vec<BlockHash>),
+}
+
+/// The media of a prompt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PromptMedia {
+    /// Those of each block. Blocks behind the last have none.
+    ByBlock(Vec<BlockMedia>),
+    /// Those that stand for ranges of tokens.
+    ByTokens(Vec<Media>),
+}
+
+impl PromptMedia {
+    fn by_block(&self, block_size: u32, blocks: usize) -> Cow<'_, [BlockMedia]> {
+        match self {
+            PromptMedia::ByBlock(media) => media.into(),
+            PromptMedia::ByTokens(media) => Media::by_block(media, block_size, blocks).into(),
+        }
+    }
+
+    /// How many there are, each once for every block that it stands in.
+    fn count(&self, block_size: u32, blocks: usize) -> u64 {
+        let count = |counts: &mut dyn Iterator<Item = usize>| counts.fold(0, usize::saturating_add) as u64;
+        match self {
+            PromptMedia::ByBlock(media) => count(&mut media.iter().map(|block| block.hashes().len())),
+            PromptMedia::ByTokens(media) => {
+                count(&mut media.iter().map(|one| one.blocks(block_size, blocks)))
+            }
+        }
+    }
 }
 
 impl Default for PromptContent {
@@ -68,6 +109,22 @@ pub enum QueryError {
         /// The limit.
         limit: u64,
     },
+    /// The prompt has more media than are allowed, or all of them together have.
+    #[error("{got} media, counted once for every block that they stand in; at most {limit} are allowed")]
+    TooManyMedia {
+        /// How many.
+        got: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Blocks are keyed otherwise than whoever asks says.
+    #[error("expected is_eagle = {expected}, as the scope has it, got {got}")]
+    OtherHashing {
+        /// What the scope says.
+        expected: bool,
+        /// What the query says.
+        got: bool,
+    },
 }
 
 /// One version of a scope's index, and what is needed to read it.
@@ -84,28 +141,57 @@ impl Query {
     /// Tokens of the prompt, or of its blocks if it is given as hashes.
     pub(crate) fn tokens(&self, block_size: u32) -> u64 {
         match &self.prompt {
-            PromptContent::Tokens(tokens) => tokens.len() as u64,
+            PromptContent::Tokens(tokens) | PromptContent::Multimodal { tokens, .. } => tokens.len() as u64,
             PromptContent::Hashes(hashes) => hashes.len() as u64 * u64::from(block_size),
         }
     }
 
     fn blocks(&self, hashing: Hashing) -> usize {
         match &self.prompt {
-            PromptContent::Tokens(tokens) => hashing.blocks(tokens.len()),
+            PromptContent::Tokens(tokens) | PromptContent::Multimodal { tokens, .. } => {
+                hashing.blocks(tokens.len())
+            }
             PromptContent::Hashes(hashes) => hashes.len(),
         }
     }
 
-    /// Answers from one version. `collected_at_ms` and `took_us` are still to be filled in.
-    pub(crate) fn answer(&self, moment: &Moment<'_>) -> Answer {
-        let mut overlap = Overlap::default();
+    /// The prompt's media, each counted once for every block that it stands in.
+    pub(crate) fn media(&self, hashing: Hashing) -> u64 {
+        match &self.prompt {
+            PromptContent::Multimodal { media, .. } => media.count(hashing.block_size, self.blocks(hashing)),
+            PromptContent::Tokens(_) | PromptContent::Hashes(_) => 0,
+        }
+    }
+
+    /// Whether blocks are keyed as whoever asks believes.
+    pub(crate) fn check_hashing(&self, hashing: Hashing) -> Result<(), QueryError> {
+        match self.eagle {
+            Some(got) if got != hashing.eagle => {
+                Err(QueryError::OtherHashing { expected: hashing.eagle, got })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn overlap(&self, moment: &Moment<'_>) -> Overlap {
+        let seed = Seed::of(self.scope.adapter.as_deref(), self.scope.tenant.as_deref());
+        let (hashing, mut overlap) = (moment.hashing, Overlap::default());
         match &self.prompt {
             PromptContent::Tokens(tokens) => {
-                let seed = Seed::of(self.scope.adapter.as_deref(), self.scope.tenant.as_deref());
-                moment.view.overlap(moment.hashing.hash_groups(tokens, &[], seed), &mut overlap);
+                moment.view.overlap(hashing.hash_groups(tokens, &[], seed), &mut overlap);
+            }
+            PromptContent::Multimodal { tokens, media } => {
+                let media = media.by_block(hashing.block_size, self.blocks(hashing));
+                moment.view.overlap(hashing.hash_groups(tokens, &media, seed), &mut overlap);
             }
             PromptContent::Hashes(hashes) => moment.view.overlap([hashes], &mut overlap),
         }
+        overlap
+    }
+
+    /// Answers from one version. `collected_at_ms` and `took_us` are still to be filled in.
+    pub(crate) fn answer(&self, moment: &Moment<'_>) -> Answer {
+        let overlap = self.overlap(moment);
         // Reaches come by slot; ranks are many, so that each is looked up once.
         let mut reaches: Vec<_> = overlap.reaches().collect();
         reaches.sort_unstable_by_key(|&(slot, _)| slot);

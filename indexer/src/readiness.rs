@@ -28,9 +28,11 @@ pub struct NotReady {
 }
 
 impl Readiness {
-    /// A source has to be heard of first.
+    /// A source has to be heard of first, unless the start is over.
     pub(crate) fn wait_for(&self, source: &str) {
-        self.awaited.lock().insert(source.to_owned());
+        if !self.over.load(Ordering::Relaxed) {
+            self.awaited.lock().insert(source.to_owned());
+        }
     }
 
     /// A source was heard of, or cannot be for now.

@@ -91,6 +91,23 @@ fn present<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Option<Option<Str
     Option::deserialize(deserializer).map(Some)
 }
 
+/// Exactly that scope, without adapter and tenant.
+impl From<&Scope> for ScopeQuery {
+    fn from(scope: &Scope) -> ScopeQuery {
+        let Scope { model, revision, tokenizer, kv_dtype, layout, block_size } = scope.clone();
+        ScopeQuery {
+            model: Some(model),
+            revision: Some(revision),
+            tokenizer: Some(tokenizer),
+            kv_dtype: Some(kv_dtype),
+            layout: Some(layout),
+            block_size: Some(block_size),
+            adapter: None,
+            tenant: None,
+        }
+    }
+}
+
 impl ScopeQuery {
     /// Whether a scope has all the parts that are given.
     #[must_use]

@@ -1,16 +1,22 @@
 //! The service: the indexer over HTTP, and on the bus. docs/http.md describes every route.
 
 mod body;
+mod connections;
+mod dynamo;
 mod events;
 mod feedback;
+mod guard;
 mod lists;
+mod media;
 mod nats;
 mod overlap;
+mod pieces;
 mod problem;
 mod request;
 mod snapshot;
 mod state;
 mod threads;
+mod tls;
 mod workers;
 
 use std::{io, num::NonZeroUsize, sync::Arc, thread::available_parallelism, time::Duration};
@@ -19,29 +25,35 @@ use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
     http::header,
+    middleware::from_fn_with_state,
     response::IntoResponse,
     routing::{delete, get, post},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::Semaphore};
-use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
-use crate::{Indexer, Readiness, telemetry};
+use crate::{Indexer, Readiness, access::Role, feed::Feeds, telemetry, watched::Watched};
+use connections::Connections;
+use dynamo::Registry;
 use problem::Problem;
-use threads::Threads;
 
+pub use guard::Access;
 pub use nats::{NatsService, NatsServiceError};
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};
+pub use tls::Tls;
 
-/// How long a stop waits for requests that are under way.
-const GRACE: Duration = Duration::from_secs(3);
 const UPKEEP: Duration = Duration::from_secs(5);
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What the service takes in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceLimits {
+    /// Connections at the same time. Further ones wait to be accepted.
+    pub connections: usize,
+    /// A connection may be silent for so long before a request's head has come.
+    pub idle: Duration,
+    /// A request's body may take so long, and a client to read on in an answer.
+    pub request: Duration,
     /// Bytes of a request's body.
     pub body_bytes: usize,
     /// Blocks of one event that is handed in.
@@ -54,18 +66,32 @@ pub struct ServiceLimits {
     pub bus_requests: usize,
     /// Their bytes together.
     pub bus_bytes: usize,
+    /// Engines that are followed, of which none further can be registered then.
+    pub engines: usize,
+    /// Bytes of a model's, a routing group's or an endpoint's name where it is registered.
+    pub name_bytes: usize,
+}
+
+impl ServiceLimits {
+    /// What is taken in if nothing is said.
+    pub const DEFAULT: ServiceLimits = ServiceLimits {
+        connections: 1024,
+        idle: Duration::from_secs(120),
+        request: Duration::from_secs(30),
+        body_bytes: 64 << 20,
+        event_blocks: 1 << 20,
+        events: 65_536,
+        queries: 1024,
+        bus_requests: 1024,
+        bus_bytes: 128 << 20,
+        engines: 1024,
+        name_bytes: 512,
+    };
 }
 
 impl Default for ServiceLimits {
     fn default() -> Self {
-        ServiceLimits {
-            body_bytes: 64 << 20,
-            event_blocks: 1 << 20,
-            events: 65_536,
-            queries: 1024,
-            bus_requests: 1024,
-            bus_bytes: 128 << 20,
-        }
+        ServiceLimits::DEFAULT
     }
 }
 
@@ -79,6 +105,8 @@ pub struct Service {
     metrics: PrometheusHandle,
     limits: ServiceLimits,
     readiness: Arc<Readiness>,
+    access: Access,
+    registry: Arc<Registry>,
     /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
@@ -88,32 +116,53 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`; `readiness` what `/readyz`
-    /// tells.
+    /// A service for an indexer. `metrics` is the recorder's handle, to be rendered at `/metrics`; `feeds` what brings its
+    /// events, to which engines may be added, and of which `/readyz` tells.
     #[must_use]
     pub fn new(
         indexer: Arc<Indexer>,
         metrics: PrometheusHandle,
         limits: ServiceLimits,
-        readiness: Arc<Readiness>,
+        feeds: Arc<Feeds>,
     ) -> Service {
         let turns = |count| Arc::new(Semaphore::new(count));
-        let (snapshots, parts, large) = (turns(1), turns(PARTS), turns(cores()));
-        Service { indexer, metrics, limits, readiness, snapshots, parts, large }
+        let readiness = feeds.readiness();
+        let registry = Arc::new(Registry::new(Arc::clone(&indexer), feeds));
+        let (access, snapshots, parts) = (Access::Open, turns(1), turns(PARTS));
+        let large = turns(cores());
+        Service { indexer, metrics, limits, readiness, access, registry, snapshots, parts, large }
+    }
+
+    /// The same for those alone who may ask.
+    #[must_use]
+    pub fn guarded(self, access: Access) -> Service {
+        Service { access, ..self }
     }
 
     fn router(self) -> Router {
-        Router::new()
+        let guard = |role, routes: Router<Service>| {
+            routes.route_layer(from_fn_with_state((self.clone(), role), guard::pass))
+        };
+        let query = Router::new()
             .route("/v1/overlap", post(overlap::post))
-            .route("/v1/events", post(events::post))
+            .route("/v1/feedback", post(feedback::post))
+            .merge(dynamo::queries());
+        let ingest = Router::new().route("/v1/events", post(events::post));
+        let metrics = Router::new().route("/metrics", get(render_metrics));
+        let admin = Router::new()
             .route("/v1/workers", get(state::workers).post(workers::register))
             .route("/v1/workers/{id}", delete(workers::remove))
             .route("/v1/scopes", get(state::scopes))
             .route("/v1/snapshot", get(snapshot::get))
-            .route("/v1/feedback", post(feedback::post))
+            .merge(dynamo::administration());
+        Router::new()
+            .merge(dynamo::health())
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(is_ready))
-            .route("/metrics", get(render_metrics))
+            .merge(guard(Role::Query, query))
+            .merge(guard(Role::Ingest, ingest))
+            .merge(guard(Role::Metrics, metrics))
+            .merge(guard(Role::Admin, admin))
             .fallback(async || Problem::no_such_route())
             .method_not_allowed_fallback(async || Problem::method_not_allowed())
             .layer(DefaultBodyLimit::max(self.limits.body_bytes))
@@ -121,27 +170,33 @@ impl Service {
     }
 
     /// Serves until `stop` is ready, then finishes the requests that are under way, or gives up on those that take
-    /// too long.
+    /// too long. Over TLS, if there is any.
     ///
     /// # Errors
-    /// Whatever the system says of the listener, or of the threads that serve.
+    /// Whatever the system says where it has no threads to give.
     pub async fn serve(
         self,
         listener: TcpListener,
+        tls: Option<Arc<Watched<Tls>>>,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        let (stopping, metrics) = (CancellationToken::new(), self.metrics.clone());
-        let threads = Threads::start(listener.local_addr()?, &self.router(), &stopping)?;
+        let (metrics, limits) = (self.metrics.clone(), self.limits);
+        let access = self.access.clone();
+        let tls_files = tls.clone();
         tokio::select! {
-            () = threads.hand_out(listener) => {}
-            () = keep_up(&metrics) => {}
-            () = stop => {}
+            served = Connections { router: self.router(), limits, tls }.serve(listener, stop) => served,
+            () = keep_up(&metrics) => Ok(()),
+            () = access.keep_up() => Ok(()),
+            () = watch(tls_files) => Ok(()),
         }
-        stopping.cancel();
-        if tokio::time::timeout(GRACE, threads.ended()).await.is_err() {
-            warn!("gave up on requests that were still under way after {GRACE:?}");
-        }
-        Ok(())
+    }
+}
+
+/// Reads files again, if there are any, for as long as it is polled.
+async fn watch<T: Send + Sync + 'static>(files: Option<Arc<Watched<T>>>) {
+    match files {
+        Some(files) => files.watch().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub use keeper::{Keeper, resume};
-pub use peer::Peer;
+pub use peer::{Peer, PeerError};
 
 /// How a snapshot begins.
 pub const MAGIC: [u8; 8] = *b"KVTIDE\0S";

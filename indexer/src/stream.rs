@@ -25,6 +25,8 @@ pub struct Stream {
     /// ([`Indexer::wanted`](crate::Indexer::wanted)); its ranks wait for the answer. Of an engine, where it can be asked itself
     /// but does not keep what is missing.
     pub has_peers: bool,
+    /// It was registered while the service runs. Those come and go, so that all of them are counted together.
+    pub registered: bool,
 }
 
 impl Stream {
@@ -32,12 +34,13 @@ impl Stream {
     #[must_use]
     pub fn new(name: impl Into<String>, scope: Scope, format: Format) -> Stream {
         let gap_policy = GapPolicy::default();
-        Stream { name: name.into(), scope, eagle: false, format, gap_policy, has_peers: false }
+        let (eagle, has_peers, registered) = (false, false, false);
+        Stream { name: name.into(), scope, eagle, format, gap_policy, has_peers, registered }
     }
 }
 
 /// What becomes of a rank of which something is lost for good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum GapPolicy {
     /// Its blocks are forgotten: what is credited from then on is held, and more may be.

@@ -1,8 +1,12 @@
 //! Metrics: their names, what they mean, and where they are counted. docs/metrics.md lists them.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use crate::{Applied, BoundStream, FeedbackState, Format, Indexer};
+use crate::{
+    Applied, BoundStream, FeedbackState, Format, Freshness, Indexer, KnowledgeState, Scope, ScopeState,
+};
 
 /// A counter's name, what it counts, and how much of it a message did.
 type PerMessage = (&'static str, &'static str, fn(&Applied) -> u64);
@@ -63,6 +67,10 @@ const UNDECODABLE: &str = "kvtide_messages_undecodable_total";
 const QUERY_SECONDS: &str = "kvtide_query_seconds";
 const QUERIES_FAILED: &str = "kvtide_queries_failed_total";
 const RANKS: &str = "kvtide_ranks";
+const RANKS_BY_KNOWLEDGE: &str = "kvtide_ranks_by_knowledge";
+const PENDING_EVENTS: &str = "kvtide_pending_events";
+const LAG_OVER_BEST: &str = "kvtide_lag_over_best_seconds";
+const VERIFIED_AGE: &str = "kvtide_verified_age_seconds";
 const RUNS: &str = "kvtide_runs";
 const HELD_BLOCKS: &str = "kvtide_held_blocks";
 const PARKED_BLOCKS: &str = "kvtide_parked_blocks";
@@ -75,6 +83,7 @@ const SNAPSHOTS: &str = "kvtide_snapshots_total";
 const SNAPSHOTS_FAILED: &str = "kvtide_snapshots_failed_total";
 const SNAPSHOT_SECONDS: &str = "kvtide_snapshot_seconds";
 const GONE: &str = "kvtide_ranks_gone_total";
+const FILES_REFUSED: &str = "kvtide_files_refused_total";
 const VERSION: &str = "kvtide_version";
 
 /// Describes every metric to the recorder that is installed.
@@ -93,7 +102,13 @@ pub fn describe() {
     describe_counter!(SNAPSHOTS_FAILED, "Snapshots that could not be written; the one before stays.");
     describe_gauge!(SNAPSHOT_SECONDS, Unit::Seconds, "Time that the last snapshot took.");
     gauge!(SNAPSHOT_SECONDS).set(0.0);
-    for counted in [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER, SNAPSHOTS, SNAPSHOTS_FAILED] {
+    describe_counter!(
+        FILES_REFUSED,
+        "Times that a file of tokens or certificates changed and could not be used."
+    );
+    for counted in
+        [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER, SNAPSHOTS, SNAPSHOTS_FAILED, FILES_REFUSED]
+    {
         counter!(counted).increment(0);
     }
     describe_gauge!(
@@ -102,6 +117,18 @@ pub fn describe() {
     );
     describe_gauge!(DRIFTING, "Ranks whose predictions have gone wrong.");
     describe_gauge!(RANKS, "Ranks known.");
+    describe_gauge!(RANKS_BY_KNOWLEDGE, "Ranks by what is known of them.");
+    describe_gauge!(PENDING_EVENTS, "Events received and not yet visible.");
+    describe_gauge!(
+        LAG_OVER_BEST,
+        Unit::Seconds,
+        "The largest lag of a rank above its best of the last minute."
+    );
+    describe_gauge!(
+        VERIFIED_AGE,
+        Unit::Seconds,
+        "Age of the oldest proof of a rank that nothing was pending."
+    );
     describe_gauge!(RUNS, "Runs of blocks in the tree.");
     describe_gauge!(HELD_BLOCKS, "Blocks held, summed over ranks and tiers.");
     describe_gauge!(PARKED_BLOCKS, "Blocks that wait for their parent or name.");
@@ -132,10 +159,11 @@ pub(crate) fn count_undecodable(stream: &BoundStream) {
     counter!(UNDECODABLE, "stream" => label(stream)).increment(1);
 }
 
-/// The names of direct streams are scopes; their events are counted together.
+/// The names of direct streams are scopes, and registered ones come and go; their events are counted together.
 fn label(stream: &BoundStream) -> String {
     match stream.stream().format {
         Format::Direct => "direct".to_owned(),
+        Format::Engine(_) if stream.stream().registered => "registered".to_owned(),
         Format::Dynamo | Format::Engine(_) => stream.stream().name.clone(),
     }
 }
@@ -155,30 +183,53 @@ pub(crate) fn count_observation(before: &FeedbackState, after: &FeedbackState) {
 }
 
 /// Counts a snapshot that was written, or was not.
-pub(crate) fn count_snapshot(written: bool, took: std::time::Duration) {
+pub(crate) fn count_snapshot(written: bool, took: Duration) {
     counter!(if written { SNAPSHOTS } else { SNAPSHOTS_FAILED }).increment(1);
     gauge!(SNAPSHOT_SECONDS).set(took.as_secs_f64());
 }
 
+/// Counts a file that changed and cannot be used.
+pub(crate) fn count_refused_file() {
+    counter!(FILES_REFUSED).increment(1);
+}
+
 /// Counts a query.
-pub(crate) fn count_query(took: std::time::Duration, answered: bool) {
+pub(crate) fn count_query(took: Duration, answered: bool) {
     histogram!(QUERY_SECONDS).record(took.as_secs_f64());
     if !answered {
         counter!(QUERIES_FAILED).increment(1);
     }
 }
 
+/// Nothing is left of a scope.
+pub(crate) fn dismiss(scope: &Scope) {
+    let labels = labels(scope);
+    let counts =
+        [RANKS, DRIFTING, UNREACHED, RUNS, HELD_BLOCKS, PARKED_BLOCKS, PENDING_EVENTS, LAG_OVER_BEST];
+    for name in counts {
+        gauge!(name, &labels).set(0);
+    }
+    for knowledge in KnowledgeState::ALL {
+        gauge!(RANKS_BY_KNOWLEDGE, &with_knowledge(&labels, knowledge)).set(0);
+    }
+    gauge!(VERIFIED_AGE, &labels).set(f64::NAN);
+}
+
+fn labels(scope: &Scope) -> [(&'static str, String); 6] {
+    [
+        ("model", scope.model.clone()),
+        ("revision", scope.revision.clone().unwrap_or_default()),
+        ("kv_dtype", scope.kv_dtype.clone().unwrap_or_default()),
+        ("layout", scope.layout.clone().unwrap_or_default()),
+        ("tokenizer", scope.tokenizer.clone().unwrap_or_default()),
+        ("block_size", scope.block_size.to_string()),
+    ]
+}
+
 /// Sets the gauges to how large each scope's index is now.
 pub fn measure(indexer: &Indexer) {
     for state in indexer.scopes() {
-        let labels = [
-            ("model", state.scope.model.clone()),
-            ("revision", state.scope.revision.clone().unwrap_or_default()),
-            ("kv_dtype", state.scope.kv_dtype.clone().unwrap_or_default()),
-            ("layout", state.scope.layout.clone().unwrap_or_default()),
-            ("tokenizer", state.scope.tokenizer.clone().unwrap_or_default()),
-            ("block_size", state.scope.block_size.to_string()),
-        ];
+        let labels = labels(&state.scope);
         #[expect(clippy::cast_precision_loss, reason = "gauges are floats; counts beyond 2^53 do not occur")]
         let set = |name, value: u64| gauge!(name, &labels).set(value as f64);
         set(RANKS, state.ranks.len() as u64);
@@ -188,5 +239,36 @@ pub fn measure(indexer: &Indexer) {
         set(HELD_BLOCKS, state.size.held_blocks);
         set(PARKED_BLOCKS, state.size.parked_blocks as u64);
         set(VERSION, state.version);
+        measure_freshness(indexer, &state, &labels);
     }
+}
+
+fn with_knowledge(
+    labels: &[(&'static str, String)],
+    knowledge: KnowledgeState,
+) -> Vec<(&'static str, String)> {
+    [labels, &[("knowledge", knowledge.name().to_owned())]].concat()
+}
+
+/// The worst of a scope's ranks.
+fn measure_freshness(indexer: &Indexer, state: &ScopeState, labels: &[(&'static str, String)]) {
+    let now_ms = indexer.clock().steady_ms();
+    let mut known: BTreeMap<KnowledgeState, u32> = KnowledgeState::ALL.map(|state| (state, 0)).into();
+    let (mut pending, mut lag_ms, mut verified_ms) = (0, 0, None);
+    for rank in &state.ranks {
+        *known.entry(rank.watermark.knowledge.into()).or_default() += 1;
+        let fresh = Freshness::of(&rank.watermark, state.pending(rank.rank), now_ms);
+        pending += fresh.pending_events;
+        lag_ms = lag_ms.max(fresh.lag_over_best_ms.unwrap_or(0));
+        verified_ms = verified_ms.max(fresh.verified_age_ms);
+    }
+    for (knowledge, ranks) in known {
+        gauge!(RANKS_BY_KNOWLEDGE, &with_knowledge(labels, knowledge)).set(ranks);
+    }
+    let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    gauge!(PENDING_EVENTS, labels).set(pending as f64);
+    gauge!(LAG_OVER_BEST, labels).set(seconds(lag_ms));
+    // Without any proof there is no number, and a NaN is none to compare with.
+    gauge!(VERIFIED_AGE, labels).set(verified_ms.map_or(f64::NAN, seconds));
 }

@@ -23,9 +23,15 @@ pub struct Limits {
     pub blocks: usize,
 }
 
+impl Limits {
+    /// What a tree takes in if nothing is said.
+    pub const DEFAULT: Limits =
+        Limits { ranks: 16_384, parked_blocks: 65_536, parked_bytes: 32 << 20, blocks: Place::MOST };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ranks: 16_384, parked_blocks: 65_536, parked_bytes: 32 << 20, blocks: Place::MOST }
+        Limits::DEFAULT
     }
 }
 

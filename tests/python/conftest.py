@@ -17,6 +17,7 @@ import pytest
 HERE = Path(__file__).parent
 PATIENCE_S = 20
 BLOCK_SIZE = 4
+KVTIDE = os.environ.get("KVTIDE_BIN", HERE.parents[1] / "target" / "debug" / "kvtide")
 
 
 def wait_for(what, poll):
@@ -59,8 +60,7 @@ class Process:
 
 class Kvtide(Process):
     def __init__(self, *arguments):
-        binary = os.environ.get("KVTIDE_BIN", HERE.parents[1] / "target" / "debug" / "kvtide")
-        super().__init__(binary, "serve", "--listen", "127.0.0.1:0", *arguments, stderr=subprocess.PIPE)
+        super().__init__(KVTIDE, "serve", "--listen", "127.0.0.1:0", *arguments, stderr=subprocess.PIPE)
         self.log = []
         threading.Thread(target=lambda: self.log.extend(self.child.stderr), daemon=True).start()
         self.url = self.log_line(r"listening on (\S+)")[1]
@@ -257,3 +257,14 @@ def publish(nats_url):
     yield start
     for publisher in started:
         publisher.stop()
+
+
+@pytest.fixture
+def both():
+    """Dynamo's standalone indexer, and a kvtide in its place."""
+    from dropin import Both, DynamoIndexer, KvtideIndexer
+
+    dynamo, kvtide = DynamoIndexer(), Kvtide()
+    yield Both(dynamo, KvtideIndexer(kvtide))
+    dynamo.stop()
+    kvtide.stop()

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::Folder;
 use serde_json::Value;
 use ureq::http::Request;
 
@@ -54,14 +55,26 @@ impl NatsServer {
         Self::start_on(free_port())
     }
 
+    /// Starts one on a free port that is configured by a file of that text.
+    #[must_use]
+    pub fn configured(text: &str) -> NatsServer {
+        let folder = Folder::new();
+        Self::run(free_port(), &["--config", &folder.write("nats.conf", text)])
+    }
+
     /// Starts one on a given port, as after a restart.
     #[must_use]
     pub fn start_on(port: u16) -> NatsServer {
+        Self::run(port, &[])
+    }
+
+    fn run(port: u16, arguments: &[&str]) -> NatsServer {
         // Debian puts it where only root looks.
         let installed = PathBuf::from("/usr/sbin/nats-server");
         let program = if installed.exists() { installed } else { "nats-server".into() };
         let child = Command::new(program)
             .args(["--addr", "127.0.0.1", "--port", &port.to_string()])
+            .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -97,7 +110,7 @@ pub struct Reply {
     pub status: u16,
     /// The type of the body, empty where none is named.
     pub content_type: String,
-    /// The body.
+    /// The body; bytes that are no text are replaced.
     pub body: String,
 }
 
@@ -105,6 +118,8 @@ pub struct Reply {
 pub struct Kvtide {
     child: Child,
     url: String,
+    /// Shown with every request, as `Authorization`.
+    authorization: String,
     log: mpsc::Receiver<String>,
     /// Lines that nobody has waited for yet.
     unclaimed: Vec<String>,
@@ -135,7 +150,8 @@ impl Kvtide {
         let (send, log) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| send.send(line)));
-        let mut kvtide = Kvtide { child, url: String::new(), log, unclaimed: Vec::new() };
+        let mut kvtide =
+            Kvtide { child, url: String::new(), authorization: String::new(), log, unclaimed: Vec::new() };
         let line = kvtide.wait_for_log("listening on ");
         let (_, url) = line.split_once("listening on ").unwrap();
         // The line may be a part of something else.
@@ -147,6 +163,11 @@ impl Kvtide {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Shows that with every request from here on.
+    pub fn authorize(&mut self, authorization: &str) {
+        authorization.clone_into(&mut self.authorization);
     }
 
     /// Waits for a line of its log that contains `part`, and takes it out.
@@ -210,6 +231,9 @@ impl Kvtide {
         if !content_type.is_empty() {
             request = request.header("content-type", content_type);
         }
+        if !self.authorization.is_empty() {
+            request = request.header("authorization", &self.authorization);
+        }
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .allow_non_standard_methods(true)
@@ -221,7 +245,7 @@ impl Kvtide {
         Reply {
             status: response.status().as_u16(),
             content_type: content_type.unwrap_or_default(),
-            body: response.body_mut().read_to_string().unwrap(),
+            body: String::from_utf8_lossy(&response.body_mut().read_to_vec().unwrap()).into_owned(),
         }
     }
 

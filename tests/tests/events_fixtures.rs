@@ -91,7 +91,8 @@ fn tokens_1_to_8_in_blocks_of_4_hash_to_the_published_values() {
     let check =
         |adapter: Option<&str>, tenant: Option<&str>, eagle: bool, media: &[Media], expected: &[u64]| {
             let hashing = Hashing { block_size: 4, eagle };
-            let hashes = hashing.block_hashes(&tokens, media, Seed::of(adapter, tenant));
+            let by_block = Media::by_block(media, 4, hashing.blocks(tokens.len()));
+            let hashes = hashing.block_hashes(&tokens, &by_block, Seed::of(adapter, tenant));
             let got: Vec<u64> = hashes.map(|hash| hash.0).collect();
             assert_eq!(got, expected, "{adapter:?} {tenant:?} eagle {eagle} media {media:?}");
         };

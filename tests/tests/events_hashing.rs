@@ -1,6 +1,6 @@
 //! Block hashes are XXH3-64 of every length, and the same whether a prompt is hashed at once, in groups or as it grows.
 
-use kvtide_events::{Hashing, Media, PromptHasher};
+use kvtide_events::{BlockMedia, Hashing, Media, PromptHasher};
 use kvtide_radix::{
     Block, BlockHash, BlockHasher, Blocks, Event, Layer, Limits, Overlap, Rank, RankSettings, Seed,
     SequenceHash, Stored, index,
@@ -68,6 +68,10 @@ fn media() -> impl Strategy<Value = Vec<Media>> {
     prop::collection::vec(one, 0..3)
 }
 
+fn by_block(hashing: Hashing, media: &[Media], tokens: usize) -> Vec<BlockMedia> {
+    Media::by_block(media, hashing.block_size, hashing.blocks(tokens))
+}
+
 /// Each block by itself, in the plainest way.
 fn expected(hashing: Hashing, tokens: &[u32], media: &[Media], seed: Seed) -> Vec<BlockHash> {
     let size = hashing.block_size as usize;
@@ -94,6 +98,7 @@ proptest! {
     ) {
         let (tokens, seed) = (tokens(count), Seed(seed));
         let expected = expected(hashing, &tokens, &media, seed);
+        let media = by_block(hashing, &media, count);
         let mut one_by_one = hashing.block_hashes(&tokens, &media, seed);
         for (taken, hash) in expected.iter().enumerate() {
             prop_assert_eq!(one_by_one.len(), expected.len() - taken);
@@ -120,7 +125,7 @@ proptest! {
         let mut prompt = PromptHasher::new(hashing, seed);
         let mut end = 0;
         for part in parts {
-            prompt.extend(&tokens[end..end + part], &media);
+            prompt.extend(&tokens[end..end + part], &by_block(hashing, &media, tokens.len()));
             end += part;
             prop_assert_eq!(prompt.tokens(), end);
             prop_assert_eq!(prompt.hashes(), expected(hashing, &tokens[..end], &media, seed));

@@ -3,7 +3,7 @@
 mod wire;
 
 use dynamo_kv_router::protocols as dynamo;
-use kvtide_events::{Engine, Frame, Hashing, Ignored, Media, RouterEvent, sequence_hashes};
+use kvtide_events::{BlockMedia, Engine, Frame, Hashing, Ignored, Media, RouterEvent, sequence_hashes};
 use kvtide_radix::{
     Block, BlockHash, Blocks, Event, Group, Layer, Rank, Removed, Seed, SequenceHash, Stored, Tier,
 };
@@ -57,13 +57,39 @@ proptest! {
         });
 
         let hashing = Hashing { block_size, eagle };
-        let ours = hashing.block_hashes(&tokens, &media, Seed::of(adapter.as_deref(), tenant.as_deref()));
+        let by_block = Media::by_block(&media, block_size, hashing.blocks(tokens.len()));
+        let ours = hashing.block_hashes(&tokens, &by_block, Seed::of(adapter.as_deref(), tenant.as_deref()));
         prop_assert_eq!(ours.len(), theirs.len());
         let ours: Vec<BlockHash> = ours.collect();
         prop_assert_eq!(&ours, &theirs.iter().map(|hash| BlockHash(hash.0)).collect::<Vec<_>>());
 
         let names: Vec<u64> = sequence_hashes(ours).map(|name| name.0).collect();
         prop_assert_eq!(names, dynamo::compute_seq_hash_for_block(&theirs));
+    }
+
+    #[test]
+    fn media_that_are_stated_block_by_block_hash_as_dynamos_do(
+        tokens in tokens(300),
+        block_size in 1..33_u32,
+        eagle: bool,
+        // Few hashes, so that some come twice in a block; more blocks and fewer than the prompt has.
+        blocks in prop::collection::vec(prop::option::of(prop::collection::vec(0..4_u64, 0..4)), 0..40),
+    ) {
+        let object = |&mm_hash: &u64| dynamo::BlockMmObjectInfo { mm_hash, offsets: vec![(0, 1)] };
+        let info = |hashes: &Vec<u64>| dynamo::BlockExtraInfo { mm_objects: hashes.iter().map(object).collect() };
+        let infos: Vec<_> = blocks.iter().map(|block| block.as_ref().map(info)).collect();
+        let theirs = dynamo::compute_block_hash_for_seq(&tokens, block_size, dynamo::BlockHashOptions {
+            block_mm_infos: Some(&infos),
+            is_eagle: Some(eagle),
+            ..dynamo::BlockHashOptions::default()
+        });
+        let media: Vec<BlockMedia> =
+            blocks.into_iter().map(|block| block.unwrap_or_default().into_iter().collect()).collect();
+        let ours = Hashing { block_size, eagle }.block_hashes(&tokens, &media, Seed::PLAIN);
+        prop_assert_eq!(
+            ours.map(|hash| hash.0).collect::<Vec<_>>(),
+            theirs.iter().map(|hash| hash.0).collect::<Vec<_>>()
+        );
     }
 
     #[test]

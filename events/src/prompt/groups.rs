@@ -2,7 +2,7 @@
 
 use kvtide_radix::{BlockHash, BlockHasher, Seed};
 
-use super::{Hashing, Media};
+use super::{BlockMedia, Hashing};
 
 /// Blocks in a group but the first. Beyond 8 a walk that stops has hashed more in vain than larger groups save:
 /// docs/decisions/0002-hashing.md.
@@ -31,7 +31,7 @@ pub struct HashGroups<'a> {
 }
 
 impl<'a> HashGroups<'a> {
-    pub(super) fn new(hashing: Hashing, tokens: &'a [u32], media: &'a [Media], seed: Seed) -> Self {
+    pub(super) fn new(hashing: Hashing, tokens: &'a [u32], media: &'a [BlockMedia], seed: Seed) -> Self {
         HashGroups { rest: Rest::new(hashing, tokens, media, seed) }
     }
 }
@@ -66,7 +66,7 @@ pub struct BlockHashes<'a> {
 }
 
 impl<'a> BlockHashes<'a> {
-    pub(super) fn new(hashing: Hashing, tokens: &'a [u32], media: &'a [Media], seed: Seed) -> Self {
+    pub(super) fn new(hashing: Hashing, tokens: &'a [u32], media: &'a [BlockMedia], seed: Seed) -> Self {
         let rest = Rest::new(hashing, tokens, media, seed);
         BlockHashes { rest, hashes: [BlockHash(0); AHEAD], taken: 0, len: 0 }
     }
@@ -103,14 +103,14 @@ struct Rest<'a> {
     hashing: Hashing,
     hasher: BlockHasher,
     tokens: &'a [u32],
-    media: &'a [Media],
+    media: &'a [BlockMedia],
     /// Complete blocks of the prompt, and how many of them are hashed.
     blocks: usize,
     hashed: usize,
 }
 
 impl<'a> Rest<'a> {
-    fn new(hashing: Hashing, tokens: &'a [u32], media: &'a [Media], seed: Seed) -> Self {
+    fn new(hashing: Hashing, tokens: &'a [u32], media: &'a [BlockMedia], seed: Seed) -> Self {
         let blocks = hashing.blocks(tokens.len());
         Rest { hashing, hasher: BlockHasher::new(seed), tokens, media, blocks, hashed: 0 }
     }

@@ -2,7 +2,7 @@
 
 use kvtide_radix::{BlockHash, BlockHasher, Seed};
 
-use super::{Hashing, Media};
+use super::{BlockMedia, Hashing};
 
 /// Hashes a prompt that grows at its end.
 ///
@@ -59,9 +59,9 @@ impl PromptHasher {
 
     /// Appends tokens.
     ///
-    /// `media` are those of the whole prompt, their tokens counted from its start. A medium has to be among them
-    /// from the call that brings its first token until its last block is complete.
-    pub fn extend(&mut self, tokens: &[u32], media: &[Media]) {
+    /// `media` are those of the whole prompt, block by block from its start. A medium has to be among them from the call
+    /// that brings its first token until its last block is complete.
+    pub fn extend(&mut self, tokens: &[u32], media: &[BlockMedia]) {
         let window = self.hashing.tokens_per_block();
         let mut tokens = tokens;
         if !self.rest.is_empty() {

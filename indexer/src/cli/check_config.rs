@@ -3,9 +3,12 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use kvtide::{Clock, Format, Indexer, Limits, Scope, config::Config, feed::check_endpoint};
+use kvtide::{Clock, Format, Indexer, Scope, config::File, feed::check_endpoint};
 
-use super::{Failure, serve::refuse_open};
+use super::{
+    Failure,
+    serve::{Doors, bus, peers},
+};
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -15,14 +18,17 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let config = Config::read(&arguments.file)?;
-    if let Some(listen) = config.server.listen {
-        refuse_open(listen, config.server.insecure)?;
+    let config = File::read(&arguments.file)?.into_config()?;
+    let streams = config.streams()?;
+    Doors::of(&config.server)?;
+    peers(&config.snapshot)?;
+    if let Some(bus) = bus(&config.nats) {
+        bus.check()?;
     }
     // Streams of one scope have to agree with each other, which shows where they are bound.
-    let indexer = Indexer::new(config.workers.limit(Limits::default()), Clock::default());
+    let indexer = Indexer::new(config.limits(), Clock::default());
     let mut told = Vec::new();
-    for (config, stream) in config.streams()? {
+    for (config, stream) in streams {
         for endpoint in config.zmq.iter().chain(&config.zmq_replay) {
             check_endpoint(endpoint).map_err(|error| format!("stream {}: {error}", stream.name))?;
         }

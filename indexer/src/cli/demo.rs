@@ -11,13 +11,18 @@ use std::{
 };
 
 use clap::Args;
-use kvtide::{Clock, Indexer, Limits};
+use kvtide::{
+    Clock, Indexer, Limits,
+    config::LISTEN,
+    feed::Feeds,
+    service::{Service, ServiceLimits},
+};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Failure,
-    serve::{LISTEN, bind, record_metrics, serve_until, stopped},
+    serve::{Doors, bind, record_metrics, refuse_open, serve_until, stopped},
 };
 use fleet::Fleet;
 
@@ -41,12 +46,13 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    refuse_open(arguments.listen, arguments.insecure)?;
     let metrics = record_metrics()?;
     let indexer = Arc::new(Indexer::new(Limits::default(), Clock::default()));
     let mut fleet = Fleet::new(Arc::clone(&indexer), arguments.workers, arguments.seed)?;
     let between = Duration::from_secs(1).div_f64(f64::from(u32::try_from(arguments.rate)?));
     Runtime::new()?.block_on(async {
-        let listener = bind(arguments.listen, arguments.insecure).await?;
+        let listener = bind(arguments.listen).await?;
         // Not to start with empty caches.
         for _ in 0..100 * arguments.workers {
             fleet.serve_request()?;
@@ -55,7 +61,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let _ = stdout().write_all(arguments.introduction(listener.local_addr()?).as_bytes());
         let stop = CancellationToken::new();
         let running = tokio::spawn(run_fleet(fleet, between, stop.clone()));
-        let served = serve_until(&indexer, metrics, listener, Arc::default(), stopped()?).await;
+        let feeds = Arc::new(Feeds::new(Arc::clone(&indexer)));
+        let service = Service::new(indexer, metrics, ServiceLimits::DEFAULT, Arc::clone(&feeds));
+        let served = serve_until(service, listener, Doors::default(), stopped()?).await;
+        feeds.stop().await;
         stop.cancel();
         running.await??;
         served

@@ -9,13 +9,14 @@ use std::{
 
 use clap::Args;
 use kvtide::{
-    Answer, Freshness, KnowledgeState, ScopeQuery,
+    Answer, Freshness, ScopeQuery,
+    config::LISTEN,
     service::{Worker, WorkerList},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Failure, serve::LISTEN};
+use super::Failure;
 
 /// The arguments that give a prompt, of which there is at most one.
 const PROMPT: &str = "prompt";
@@ -234,7 +235,7 @@ fn print_answer(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
             None => ["?"; 4].map(str::to_owned),
         };
         let [gpu, host, disk, external] = reach;
-        let knowledge = knowledge_word(rank.knowledge);
+        let knowledge = rank.knowledge.name();
         let freshness = freshness_columns(rank.freshness.as_ref());
         writeln!(out, "{name:>20} {gpu:>9} {host:>9} {disk:>9} {external:>9}  {knowledge:<10} {freshness}")?;
     }
@@ -246,7 +247,7 @@ fn print_workers(list: &WorkerList, out: &mut dyn Write) -> std::io::Result<()> 
     for worker in &list.workers {
         let Worker { scope, worker_id, dp_rank, held_blocks: held, .. } = worker;
         let (model, name, knowledge) =
-            (&scope.model, format!("{worker_id}/{dp_rank}"), knowledge_word(worker.knowledge));
+            (&scope.model, format!("{worker_id}/{dp_rank}"), worker.knowledge.name());
         let freshness = freshness_columns(Some(&worker.freshness));
         writeln!(
             out,
@@ -264,14 +265,4 @@ fn freshness_columns(freshness: Option<&Freshness>) -> String {
     let (age, verified) = (ms(fresh.last_event_age_ms), ms(fresh.verified_age_ms));
     let lag = or_dash(fresh.lag_ms.map(|lag| lag.to_string()));
     format!("{age:>9} {verified:>9} {lag:>7} {:>7} {:>7}", fresh.pending_events, fresh.missing_events)
-}
-
-fn knowledge_word(knowledge: KnowledgeState) -> &'static str {
-    match knowledge {
-        KnowledgeState::Unknown => "unknown",
-        KnowledgeState::Complete => "complete",
-        KnowledgeState::Partial => "partial",
-        KnowledgeState::Recovering => "recovering",
-        KnowledgeState::Gap => "gap",
-    }
 }

@@ -1,15 +1,16 @@
 //! `kvtide serve`: follows event streams and answers over HTTP until it is told to stop.
 
-use std::{future::Future, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
-use clap::Args;
 use kvtide::{
-    BoundStream, Clock, Indexer, Instance, Limits, Readiness,
-    config::{Config, ConfigError, NatsConfig, SnapshotConfig, StreamConfig},
-    feed::Feeds,
-    service::{NatsService, Service, ServiceLimits},
+    BoundStream, Clock, Indexer,
+    access::Tokens,
+    config::{Config, NatsConfig, ServerConfig, SnapshotConfig},
+    feed::{Bus, Feeds},
+    service::{Access, NatsService, Service, Tls},
     snapshot::{self, Keeper, Peer},
     telemetry,
+    watched::{Watched, read_text},
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::{
@@ -21,139 +22,36 @@ use tracing::info;
 
 use super::Failure;
 
-/// Where the service listens if nothing is said.
-pub(super) const LISTEN: &str = "127.0.0.1:8090";
-/// All endpoints of all components of all namespaces.
-const ANY_SUBJECT: &str = "namespace.*.component.*.endpoint.*.kv-events";
-
-#[derive(Args)]
-pub(super) struct Arguments {
-    /// A configuration file; flags go before what it says.
-    #[arg(long, value_name = "FILE", env = "KVTIDE_CONFIG")]
-    config: Option<PathBuf>,
-    /// Address and port to listen on [default: 127.0.0.1:8090].
-    #[arg(long, value_name = "ADDR", env = "KVTIDE_LISTEN")]
-    listen: Option<SocketAddr>,
-    /// Listen on other addresses than loopback too: whoever reaches them may ask for everything and change everything.
-    #[arg(long, env = "KVTIDE_INSECURE")]
-    insecure: bool,
-    /// A NATS server to follow Dynamo's event plane on, as nats://HOST:PORT.
-    #[arg(long, value_name = "URL", env = "KVTIDE_NATS")]
-    nats: Option<String>,
-    /// The name under which requests are answered on that server, at kvtide.NAME.overlap [default: the host's].
-    #[arg(long, value_name = "NAME", env = "KVTIDE_INSTANCE")]
-    instance: Option<Instance>,
-    /// A file to keep a snapshot in, and to go on with at the start.
-    #[arg(long, value_name = "FILE", env = "KVTIDE_SNAPSHOT")]
-    snapshot: Option<PathBuf>,
-    /// Another kvtide, as http://HOST:PORT, to take a snapshot from where there is no file, and to ask for what was missed on
-    /// the bus; repeatable.
-    #[arg(long = "peer", value_name = "URL", env = "KVTIDE_PEERS", value_delimiter = ',')]
-    peers: Vec<String>,
-    #[command(flatten)]
-    stream: StreamArguments,
-}
-
-/// One stream on the bus, by flags alone.
-#[derive(Args)]
-struct StreamArguments {
-    /// The subject to follow; * stands for one part.
-    #[arg(long, value_name = "S", default_value = ANY_SUBJECT, requires = "model")]
-    subject: String,
-    /// The model that the subject's workers serve.
-    #[arg(long, value_name = "M", requires_all = ["nats", "block_size"])]
-    model: Option<String>,
-    /// Tokens a block.
-    #[arg(long, value_name = "N", requires = "model")]
-    block_size: Option<u32>,
-    /// The data type of the KV cache.
-    #[arg(long, value_name = "D", requires = "model")]
-    kv_dtype: Option<String>,
-    /// Layout and position scheme of the KV cache.
-    #[arg(long, value_name = "L", requires = "model")]
-    layout: Option<String>,
-    /// The tokenizer.
-    #[arg(long, value_name = "T", requires = "model")]
-    tokenizer: Option<String>,
-    /// The model's revision.
-    #[arg(long, value_name = "R", requires = "model")]
-    revision: Option<String>,
-}
-
-impl Arguments {
-    /// The configuration that flags and file make together.
-    fn config(&self) -> Result<Config, ConfigError> {
-        let mut config = match &self.config {
-            Some(path) => Config::read(path)?,
-            None => Config::default(),
-        };
-        if let Some(listen) = self.listen {
-            config.server.listen = Some(listen);
-        }
-        config.server.insecure |= self.insecure;
-        if let Some(url) = &self.nats {
-            let instance = config.nats.and_then(|nats| nats.instance);
-            config.nats = Some(NatsConfig { url: url.clone(), instance });
-        }
-        match (&mut config.nats, &self.instance) {
-            (_, None) => {}
-            (Some(nats), Some(instance)) => nats.instance = Some(instance.clone()),
-            (None, Some(instance)) => {
-                return Err(ConfigError::InstanceAlone { instance: instance.clone() });
-            }
-        }
-        if let Some(path) = &self.snapshot {
-            config.snapshot.path = Some(path.clone());
-        }
-        config.snapshot.peers.extend(self.peers.iter().cloned());
-        let given = &self.stream;
-        if let (Some(model), Some(block_size)) = (&given.model, given.block_size) {
-            config.streams.push(StreamConfig {
-                subject: Some(given.subject.clone()),
-                model: model.clone(),
-                block_size,
-                revision: given.revision.clone(),
-                tokenizer: given.tokenizer.clone(),
-                kv_dtype: given.kv_dtype.clone(),
-                layout: given.layout.clone(),
-                ..StreamConfig::default()
-            });
-        }
-        Ok(config)
-    }
-}
-
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let config = arguments.config()?;
+pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
     let metrics = record_metrics()?;
-    let indexer = Arc::new(Indexer::new(config.workers.limit(Limits::default()), Clock::default()));
+    let indexer = Arc::new(Indexer::new(config.limits(), Clock::default()));
     let (mut subjects, mut engines) = (Vec::new(), Vec::new());
     for (config, stream) in config.streams()? {
         let bound = indexer.bind(stream)?;
-        match (&config.subject, &config.zmq) {
-            (Some(subject), _) => subjects.push((subject.clone(), bound)),
-            (None, Some(endpoint)) => engines.push((endpoint.clone(), config.zmq_replay.clone(), bound)),
+        match (config.subject, config.zmq) {
+            (Some(subject), _) => subjects.push((subject, bound)),
+            (None, Some(endpoint)) => engines.push((endpoint, config.zmq_replay, bound)),
             // Its batches are handed in over HTTP.
             (None, None) => {}
         }
     }
-    let listen = match config.server.listen {
-        Some(listen) => listen,
-        None => LISTEN.parse()?,
-    };
-    let SnapshotConfig { path, peers, every_s } = config.snapshot;
-    let peers: Vec<Peer> = peers.iter().map(|url| Peer::new(url)).collect();
+    let SnapshotConfig { path, every_s, .. } = &config.snapshot;
+    let peers = peers(&config.snapshot)?;
+    let doors = Doors::of(&config.server)?;
     snapshot::resume(&indexer, path.as_deref(), &peers);
     Runtime::new()?.block_on(async {
-        let listener = bind(listen, config.server.insecure).await?;
-        let mut feeds = follow(&indexer, config.nats.as_ref(), subjects, engines).await?;
+        let listener = bind(config.server.listen).await?;
+        let feeds = Arc::new(follow(&indexer, &config.nats, subjects, engines).await?);
+        let service =
+            Service::new(Arc::clone(&indexer), metrics, config.limits.service(), Arc::clone(&feeds));
         if !peers.is_empty() {
             feeds.ask_peers(peers);
         }
-        let keeper =
-            path.map(|path| Keeper::start(Arc::clone(&indexer), path, Duration::from_secs(every_s.get())));
-        let requests = answer_requests(&indexer, config.nats).await?;
-        serve_until(&indexer, metrics, listener, feeds.readiness(), stopped()?).await?;
+        let keeper = path.as_ref().map(|path| {
+            Keeper::start(Arc::clone(&indexer), path.clone(), Duration::from_secs(every_s.get()))
+        });
+        let requests = answer_requests(&indexer, config).await?;
+        serve_until(service, listener, doors, stopped()?).await?;
         if let Some(requests) = requests {
             requests.stop().await;
         }
@@ -174,13 +72,13 @@ type Engine = (String, Option<String>, Arc<BoundStream>);
 
 async fn follow(
     indexer: &Arc<Indexer>,
-    nats: Option<&NatsConfig>,
+    nats: &NatsConfig,
     subjects: Vec<Subject>,
     engines: Vec<Engine>,
 ) -> Result<Feeds, Failure> {
-    let mut feeds = Feeds::new(Arc::clone(indexer));
-    if let Some(nats) = nats {
-        feeds.follow_nats(&nats.url, subjects).await?;
+    let feeds = Feeds::new(Arc::clone(indexer));
+    if let Some(bus) = bus(nats) {
+        feeds.follow_nats(&bus, subjects).await?;
     }
     for (endpoint, replay, stream) in engines {
         let name = stream.stream().name.clone();
@@ -192,27 +90,68 @@ async fn follow(
 }
 
 /// Answers requests on the bus, where there is one.
-async fn answer_requests(
-    indexer: &Arc<Indexer>,
-    nats: Option<NatsConfig>,
-) -> Result<Option<NatsService>, Failure> {
-    let Some(NatsConfig { url, instance }) = nats else { return Ok(None) };
-    let (indexer, instance) = (Arc::clone(indexer), instance.unwrap_or_default());
-    Ok(Some(NatsService::start(indexer, ServiceLimits::default(), &url, &instance).await?))
+async fn answer_requests(indexer: &Arc<Indexer>, config: &Config) -> Result<Option<NatsService>, Failure> {
+    let Some(bus) = bus(&config.nats) else { return Ok(None) };
+    let (indexer, limits) = (Arc::clone(indexer), config.limits.service());
+    let instance = config.nats.instance.clone().unwrap_or_default();
+    Ok(Some(NatsService::start(indexer, limits, &bus, &instance).await?))
+}
+
+/// The bus, if there is one.
+pub(super) fn bus(config: &NatsConfig) -> Option<Bus> {
+    let NatsConfig { url, instance: _, credentials, nkey, tls_ca, tls_cert, tls_key } = config.clone();
+    Some(Bus {
+        url: url?,
+        credentials,
+        nkey,
+        authorities: tls_ca,
+        certificate: tls_cert.zip(tls_key).map(<[_; 2]>::from),
+    })
+}
+
+/// Other kvtides, and how they are asked.
+pub(super) fn peers(config: &SnapshotConfig) -> Result<Vec<Peer>, Failure> {
+    let token = config.peer_token.as_ref().map(|path| read_text(path)).transpose()?;
+    let authorities = config.peer_tls_ca.as_ref().map(|path| read_text(path)).transpose()?;
+    let peer = |url: &String| Peer::new(url, token.as_deref(), authorities.as_deref());
+    Ok(config.peers.iter().map(peer).collect::<Result<_, _>>()?)
+}
+
+/// Who may come in, and how.
+#[derive(Default)]
+pub(super) struct Doors {
+    access: Access,
+    tls: Option<Arc<Watched<Tls>>>,
+}
+
+impl Doors {
+    /// What is configured. An address that is open to other machines takes tokens, or has to be allowed.
+    pub(super) fn of(config: &ServerConfig) -> Result<Doors, Failure> {
+        let ServerConfig { listen, insecure, tokens, tls_cert, tls_key } = config;
+        refuse_open(*listen, *insecure || tokens.is_some())?;
+        let access = match tokens {
+            None => Access::Open,
+            Some(path) => Access::Tokens(Watched::new(vec![path.clone()], Tokens::read)?),
+        };
+        let tls = match (tls_cert, tls_key) {
+            (Some(certificates), Some(key)) => Some(Tls::read(certificates.clone(), key.clone())?),
+            (_, _) => None,
+        };
+        Ok(Doors { access, tls })
+    }
 }
 
 /// Refuses an address that is open to other machines, unless that is allowed.
-pub(super) fn refuse_open(listen: SocketAddr, insecure: bool) -> Result<(), Failure> {
-    if insecure || listen.ip().is_loopback() {
+pub(super) fn refuse_open(listen: SocketAddr, allowed: bool) -> Result<(), Failure> {
+    if allowed || listen.ip().is_loopback() {
         return Ok(());
     }
-    let expected = "expected a loopback address, as 127.0.0.1, or --insecure: there is no access control yet";
+    let expected = "expected a loopback address, as 127.0.0.1, --tokens, or --insecure";
     Err(format!("cannot listen on {listen}: {expected}").into())
 }
 
 /// Takes the port.
-pub(super) async fn bind(listen: SocketAddr, insecure: bool) -> Result<TcpListener, Failure> {
-    refuse_open(listen, insecure)?;
+pub(super) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
     let bound = TcpListener::bind(listen).await;
     bound.map_err(|error| format!("cannot listen on {listen}: {error}").into())
 }
@@ -226,15 +165,15 @@ pub(super) fn record_metrics() -> Result<PrometheusHandle, Failure> {
 
 /// Serves until `stop` is ready.
 pub(super) async fn serve_until(
-    indexer: &Arc<Indexer>,
-    metrics: PrometheusHandle,
+    service: Service,
     listener: TcpListener,
-    readiness: Arc<Readiness>,
+    doors: Doors,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
-    info!("listening on http://{}", listener.local_addr()?);
-    let service = Service::new(Arc::clone(indexer), metrics, ServiceLimits::default(), readiness);
-    Ok(service.serve(listener, stop).await?)
+    let scheme = if doors.tls.is_some() { "https" } else { "http" };
+    info!("listening on {scheme}://{}", listener.local_addr()?);
+    service.guarded(doors.access).serve(listener, doors.tls, stop).await?;
+    Ok(())
 }
 
 /// Ready at SIGTERM or Ctrl-C.

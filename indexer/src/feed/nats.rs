@@ -4,16 +4,20 @@
 
 mod probe;
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use async_nats::{Client, Event, Subscriber};
+use async_nats::{Client, ConnectOptions, Event, Subscriber};
 use futures_util::{FutureExt, StreamExt};
+use nkeys::KeyPair;
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{BoundStream, Clock, Indexer, Message, Readiness, bus};
+use crate::{BoundStream, Clock, Indexer, Message, Readiness, watched::read_text};
 use probe::Probe;
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
@@ -24,7 +28,80 @@ const DECODED_AHEAD: usize = 256;
 /// What a start waits for.
 const CONNECTION: &str = "a connection to NATS";
 
-pub(super) async fn connect(url: &str, readiness: &Arc<Readiness>) -> Result<Client, FeedError> {
+/// The bus, and what it is to be shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Bus {
+    /// The server, as `nats://HOST:PORT`, or `tls://HOST:PORT`; several by commas.
+    pub url: String,
+    /// A credentials file, with a JWT and its seed.
+    pub credentials: Option<PathBuf>,
+    /// A file with the seed of an nkey.
+    pub nkey: Option<PathBuf>,
+    /// Certificates of authorities to trust the server by, as PEM.
+    pub authorities: Option<PathBuf>,
+    /// A certificate to show, and its key, as PEM.
+    pub certificate: Option<[PathBuf; 2]>,
+}
+
+impl Bus {
+    /// Whether its files can be used.
+    ///
+    /// # Errors
+    /// [`FeedError::Secret`] for one that cannot be.
+    pub fn check(&self) -> Result<(), FeedError> {
+        self.options().map(|_| ())
+    }
+
+    /// A connection of that name, in whose subscriptions so many messages may wait; `heard` is told what becomes of it.
+    /// Returns at once, whether or not the server is there yet.
+    pub(crate) async fn connect(
+        &self,
+        name: &str,
+        queue_messages: usize,
+        heard: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Result<Client, FeedError> {
+        let heard = move |event| {
+            heard(event);
+            async {}
+        };
+        self.options()?
+            .name(name)
+            .retry_on_initial_connect()
+            .subscription_capacity(queue_messages)
+            .event_callback(heard)
+            .connect(self.url.split(',').map(str::trim).collect::<Vec<_>>())
+            .await
+            .map_err(|error| FeedError::Connect { url: without_credentials(&self.url), error })
+    }
+
+    /// How to connect, with what its files say.
+    fn options(&self) -> Result<ConnectOptions, FeedError> {
+        let text = |path: &Path| read_text(path).map_err(|reason| FeedError::Secret(reason.to_string()));
+        let expected = |path: &Path, what| FeedError::Secret(format!("{}: expected {what}", path.display()));
+        let mut options = ConnectOptions::new();
+        if let Some(path) = &self.credentials {
+            let told = options.credentials(&text(path)?);
+            options = told.map_err(|_| expected(path, "a NATS credentials file, with a JWT and its seed"))?;
+        }
+        if let Some(path) = &self.nkey {
+            let seed = text(path)?.trim().to_owned();
+            KeyPair::from_seed(&seed).map_err(|_| expected(path, "the seed of an nkey"))?;
+            options = options.nkey(seed);
+        }
+        for path in self.authorities.iter().chain(self.certificate.iter().flatten()) {
+            text(path)?;
+        }
+        if let Some(path) = &self.authorities {
+            options = options.add_root_certificates(path.clone()).require_tls(true);
+        }
+        if let Some([certificate, key]) = &self.certificate {
+            options = options.add_client_certificate(certificate.clone(), key.clone()).require_tls(true);
+        }
+        Ok(options)
+    }
+}
+
+pub(super) async fn connect(bus: &Bus, readiness: &Arc<Readiness>) -> Result<Client, FeedError> {
     readiness.wait_for(CONNECTION);
     let readiness = Arc::clone(readiness);
     let heard = move |event| {
@@ -33,7 +110,7 @@ pub(super) async fn connect(url: &str, readiness: &Arc<Readiness>) -> Result<Cli
             readiness.heard_of(CONNECTION);
         }
     };
-    Ok(bus::connect(url, "kvtide", QUEUE_MESSAGES, heard).await?)
+    bus.connect("kvtide", QUEUE_MESSAGES, heard).await
 }
 
 /// One subject that is followed.
@@ -108,5 +185,17 @@ fn report(event: &Event) {
     match event {
         Event::Connected => info!("connected to NATS"),
         other => warn!("NATS: {other}"),
+    }
+}
+
+fn without_credentials(urls: &str) -> String {
+    urls.split(',').map(without_userinfo).collect::<Vec<_>>().join(",")
+}
+
+fn without_userinfo(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        (None, Some((_, host))) => host.to_owned(),
+        (_, None) => url.to_owned(),
     }
 }

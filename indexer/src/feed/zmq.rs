@@ -6,7 +6,13 @@
 mod asking;
 mod replay;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::StreamExt;
 use tokio::sync::Semaphore;
@@ -29,6 +35,9 @@ pub(super) fn endpoint(endpoint: &str) -> Result<String, FeedError> {
     let usable = endpoint.strip_prefix("tcp://").and_then(|address| {
         let (host, port) = address.rsplit_once(':')?;
         let port: u16 = port.parse().ok()?;
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        let is_host = !host.is_empty() && (bracketed || !host.contains([':', '[', ']']));
+        is_host.then_some(())?;
         Some(format!("tcp://{}:{port}", if host == "*" { "127.0.0.1" } else { host }))
     });
     usable.ok_or_else(|| FeedError::Endpoint { endpoint: endpoint.to_owned() })
@@ -43,6 +52,7 @@ pub(super) struct Engine {
     /// How many engines may be asked at once.
     pub(super) asking: Arc<Semaphore>,
     pub(super) readiness: Arc<Readiness>,
+    pub(super) connected: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -63,6 +73,9 @@ impl Engine {
             self.readiness.heard_of(&self.awaited());
         });
         tokio::join!(self.follow(&stop), waited);
+        self.connected.store(false, Ordering::Relaxed);
+        // Nobody is to wait for one that is not followed any more.
+        self.readiness.heard_of(&self.awaited());
     }
 
     async fn follow(&self, stop: &CancellationToken) {
@@ -76,6 +89,7 @@ impl Engine {
             // The engine is not there, or no longer: it may come back at any time.
             let retry = async {
                 following.await;
+                self.connected.store(false, Ordering::Relaxed);
                 tokio::time::sleep(RETRY).await;
             };
             if stop.run_until_cancelled(retry).await.is_none() {
@@ -98,6 +112,7 @@ impl Engine {
             return;
         }
         info!(stream = name, endpoint, "following");
+        self.connected.store(true, Ordering::Relaxed);
         let mut refusals = Refusals::new();
         // Whether it is still the same process, and what was published meanwhile, the engine has to be asked.
         let mut doubtful = true;
@@ -107,9 +122,13 @@ impl Engine {
                 Some(event) = events.next() => match event {
                     SocketEvent::Disconnected(_) => {
                         warn!(stream = name, endpoint, "connection lost");
+                        self.connected.store(false, Ordering::Relaxed);
                         doubtful = true;
                     }
-                    SocketEvent::Connected(..) => self.ask_if(&mut doubtful, asking),
+                    SocketEvent::Connected(..) => {
+                        self.connected.store(true, Ordering::Relaxed);
+                        self.ask_if(&mut doubtful, asking);
+                    }
                     _ => {}
                 },
                 turn = asking.turn() => match turn {
@@ -186,5 +205,38 @@ impl Engine {
             refusals.report(&self.endpoint, payload.len(), &error);
             Applied::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::endpoint;
+
+    #[test]
+    fn an_endpoint_is_a_host_and_a_port() {
+        let usable = ["tcp://10.0.0.7:5557", "tcp://engine-7.example:1", "tcp://[::1]:65535"];
+        for one in usable {
+            assert_eq!(endpoint(one).ok().as_deref(), Some(one));
+        }
+        assert_eq!(endpoint("tcp://*:5557").ok().as_deref(), Some("tcp://127.0.0.1:5557"));
+        let others = [
+            "",
+            "7",
+            "127.0.0.1:1",
+            "http://a:1",
+            "ipc:///tmp/engine",
+            "tcp://",
+            "tcp://a",
+            "tcp://a:",
+            "tcp://:1",
+            "tcp://a:65536",
+            "tcp://a:-1",
+            "tcp://::1:1",
+            "tcp://[::1:1",
+            "tcp://::1]:1",
+        ];
+        for one in others {
+            assert!(endpoint(one).is_err(), "{one}");
+        }
     }
 }

@@ -57,7 +57,7 @@ impl Indexer {
             batch: decoder.decode(payload.as_ref()).ok(),
         };
         let batches = batches.into_iter().map(replayed).collect();
-        let applied = stream.scope.mirror.lock().apply_replay(stream.source, engine, request, batches);
+        let applied = stream.mirror()?.apply_replay(stream.source, engine, request, batches);
         telemetry::count_message(stream, &applied);
         Ok(applied)
     }

@@ -75,7 +75,7 @@ impl<'a> Received<'a> {
     /// [`ApplyError::Undecodable`].
     pub fn commit(self) -> Result<Applied, ApplyError> {
         let Received { stream, content, pending } = self;
-        let mut mirror = stream.scope.mirror.lock();
+        let mut mirror = stream.mirror()?;
         let (applied, refused) = match (content, &stream.stream.format) {
             (Ok(Decoded::Frame { bytes, frame }), _) => {
                 (mirror.apply_frame(stream.source, frame, bytes, pending), None)

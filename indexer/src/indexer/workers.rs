@@ -1,6 +1,6 @@
 //! Workers that come before their first event, that go, and what their engines say.
 
-use kvtide_radix::{Life, Rank, RanksFull};
+use kvtide_radix::{Life, Rank, RankState, RanksFull};
 use tracing::warn;
 
 use super::{BindError, Indexer};
@@ -39,6 +39,12 @@ impl Indexer {
     pub fn remove(&self, worker_id: u64, dp_rank: Option<u32>) -> usize {
         let scopes = self.scope_indexes();
         scopes.iter().map(|scope| scope.mirror.lock().remove(worker_id, dp_rank)).sum()
+    }
+
+    /// Whether anything has ever come from a rank that is known.
+    pub(crate) fn is_fed(&self, scope: &Scope, rank: Rank) -> bool {
+        let is_it = |state: RankState| state.rank == rank && state.watermark.life != Life(0);
+        self.scope_index(scope).is_some_and(|index| index.reader.view().ranks().any(is_it))
     }
 
     /// Notes how many tokens of a request a rank was predicted to have, and how many its engine says that it had. A

@@ -127,6 +127,12 @@ impl Mirror {
         self.remove_where(|rank, _| chosen(&rank))
     }
 
+    /// Lets all ranks go that a source feeds, and remembers nothing of it. Returns how many these were.
+    pub(crate) fn remove_source(&mut self, source: Source) -> usize {
+        self.doubted_ms.remove(&source.id);
+        self.remove_where(|_, stream| stream.source.id == source.id)
+    }
+
     /// Lets all ranks go.
     pub(crate) fn remove_all(&mut self) {
         self.remove_where(|_, _| true);

@@ -14,6 +14,8 @@ use serde::{
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
+use tokio::time::timeout;
+
 use super::{Service, problem::Problem};
 
 pub(super) const JSON: &str = "application/json";
@@ -31,7 +33,11 @@ impl FromRequest<Service> for Body {
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
         let limit = service.limits.body_bytes as u64;
-        match Bytes::from_request(request, service).await {
+        let patience = service.limits.request;
+        let Ok(read) = timeout(patience, Bytes::from_request(request, service)).await else {
+            return Err(Problem::too_slow("the body", patience.as_secs()));
+        };
+        match read {
             Ok(bytes) => Ok(Body(bytes)),
             Err(BytesRejection::FailedToBufferBody(failed))
                 if failed.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE =>

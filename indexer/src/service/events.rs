@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Service, ServiceLimits,
     body::{Body, Hash, JSON, Json, media_type},
+    guard::Asker,
     problem::Problem,
 };
 use crate::{Applied, Message, ScopeQuery};
@@ -116,6 +117,7 @@ impl From<Applied> for Response {
 pub(super) async fn post(
     State(service): State<Service>,
     raw: Result<Query<Raw>, QueryRejection>,
+    asker: Asker,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Response>, Problem> {
@@ -126,9 +128,12 @@ pub(super) async fn post(
     let media_type = media_type(&headers);
     let told = service.clone();
     let apply = move |body: Body| match media_type.as_deref().unwrap_or(JSON) {
-        JSON => json_events(&told, &body),
-        FRAME => raw_message(&told, &raw, Message::Frame(&body.0)),
-        BATCH => raw_message(&told, &raw, Message::Batch { sequence: raw.sequence, payload: &body.0 }),
+        JSON => json_events(&told, &asker, &body),
+        FRAME => raw_message(&told, &asker, &raw, Message::Frame(&body.0)),
+        BATCH => {
+            let message = Message::Batch { sequence: raw.sequence, payload: &body.0 };
+            raw_message(&told, &asker, &raw, message)
+        }
         other => Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
     let applied = body.work(&service.large, apply).await?;
@@ -142,7 +147,13 @@ pub(super) async fn post(
     })
 }
 
-fn raw_message(service: &Service, raw: &Raw, message: Message<'_>) -> Result<Applied, Problem> {
+fn raw_message(
+    service: &Service,
+    asker: &Asker,
+    raw: &Raw,
+    message: Message<'_>,
+) -> Result<Applied, Problem> {
+    asker.may_use_hashes()?;
     let Some(name) = &raw.stream else {
         return Err(Problem::impossible("expected ?stream=NAME with a raw message, got none"));
     };
@@ -152,8 +163,12 @@ fn raw_message(service: &Service, raw: &Raw, message: Message<'_>) -> Result<App
     Ok(service.indexer.apply(&stream, message)?)
 }
 
-fn json_events(service: &Service, body: &Body) -> Result<Applied, Problem> {
+fn json_events(service: &Service, asker: &Asker, body: &Body) -> Result<Applied, Problem> {
     let request: Request = body.json()?;
+    asker.may_see(request.scope.tenant.as_deref())?;
+    if request.events.iter().any(|event| event.blocks.is_some()) {
+        asker.may_use_hashes()?;
+    }
     let Some(scope) = request.scope.to_scope() else {
         return Err(Problem::impossible(
             "expected scope.model and scope.block_size, since events create their scope",

@@ -26,11 +26,16 @@ use super::{
     problem::Problem,
     request::Request,
 };
-use crate::{ConnectError, Indexer, Instance, bus};
+use crate::{
+    Indexer, Instance,
+    feed::{Bus, FeedError},
+};
 
 const CONTENT_TYPE: &str = "Content-Type";
 /// Requests that have come and have no place yet. It takes microseconds to give them one, or to refuse them.
 const QUEUE_MESSAGES: usize = 1024;
+/// Whatever a limit says, no more can be counted.
+const MOST: usize = u32::MAX as usize;
 /// What a reply's headers take of the largest message.
 const HEADERS_BYTES: usize = 256;
 /// How long a stop waits for requests that are under way.
@@ -47,7 +52,7 @@ pub struct NatsService {
 pub enum NatsServiceError {
     /// There is no way to the bus.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] FeedError),
     /// The bus refuses the subject, or the service that it is of.
     #[error("cannot answer at {subject}: {error}")]
     Refused {
@@ -67,11 +72,11 @@ impl NatsService {
     pub async fn start(
         indexer: Arc<Indexer>,
         limits: ServiceLimits,
-        url: &str,
+        bus: &Bus,
         instance: &Instance,
     ) -> Result<NatsService, NatsServiceError> {
         let subject = format!("kvtide.{instance}.overlap");
-        let client = bus::connect(url, "kvtide requests", QUEUE_MESSAGES, report).await?;
+        let client = bus.connect("kvtide requests", QUEUE_MESSAGES, report).await?;
         let refused = |error| NatsServiceError::Refused { subject: subject.clone(), error };
         let named = [("instance".to_owned(), instance.to_string())];
         let listed = client
@@ -118,8 +123,8 @@ impl Desk {
             client,
             indexer,
             limits,
-            places: Arc::new(Semaphore::new(limits.bus_requests)),
-            bytes: Arc::new(Semaphore::new(limits.bus_bytes)),
+            places: Arc::new(Semaphore::new(limits.bus_requests.min(MOST))),
+            bytes: Arc::new(Semaphore::new(limits.bus_bytes.min(MOST))),
             turns: Semaphore::new(cores()),
         }
     }
@@ -136,7 +141,7 @@ impl Desk {
             }
         }
         // All places are free when all requests are answered.
-        let all = u32::try_from(self.limits.bus_requests).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.limits.bus_requests.min(MOST)).unwrap_or(u32::MAX);
         let _answered = self.places.acquire_many(all).await;
         if self.client.connection_state() == State::Connected {
             let _sent = self.client.flush().await;
@@ -174,7 +179,7 @@ impl Desk {
             Form::Json => Request::from_json(&body)?,
             Form::Msgpack => Request::from_msgpack(&body)?,
         };
-        let answer = request.answer(&self.indexer, &self.limits)?;
+        let answer = request.answer(&self.indexer, &self.limits, |_| Ok(()))?;
         let bytes = match form {
             Form::Json => serde_json::to_vec(&answer)?,
             Form::Msgpack => rmp_serde::to_vec_named(&answer)

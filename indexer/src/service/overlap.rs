@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::{
     Service,
     body::{Body, Json, MSGPACK, media_type},
+    guard::Asker,
     problem::Problem,
     request::{Reply, Request},
 };
@@ -21,6 +22,7 @@ const TOKENS: &str = "application/octet-stream";
 
 pub(super) async fn post(
     State(service): State<Service>,
+    asker: Asker,
     options: Result<UrlQuery<Options>, QueryRejection>,
     headers: HeaderMap,
     body: Body,
@@ -36,7 +38,7 @@ pub(super) async fn post(
             // Clients that say nothing, or something else by themselves, mean JSON.
             Some(_) | None => Request::from_json(&body)?,
         };
-        request.answer(&service.indexer, &service.limits)
+        request.answer(&service.indexer, &service.limits, |query| asker.may_ask(query))
     };
     Ok(Json(body.work(&turns, answer).await?))
 }

@@ -1,13 +1,13 @@
 //! Errors as `application/problem+json` (RFC 9457): a stable type, what was got and what was expected.
 
 use axum::{
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::{ApplyError, BindError, NotReady, QueryError, RegisterError};
+use crate::{ApplyError, BindError, NotReady, QueryError, RegisterError, access::Role};
 
 /// An error that goes out. It never carries tokens, hashes, or names of tenants.
 #[derive(Debug)]
@@ -28,12 +28,46 @@ impl Problem {
         self
     }
 
+    /// Its status, and what it says.
+    pub(super) fn into_parts(self) -> (StatusCode, String) {
+        (self.status, self.detail)
+    }
+
     pub(super) fn no_such_route() -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "no-such-route", "there is no such route")
     }
 
     pub(super) fn method_not_allowed() -> Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "the route has other methods")
+    }
+
+    pub(super) fn unauthorized() -> Problem {
+        let detail = "expected Authorization: Bearer with a token that is known";
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+    }
+
+    pub(super) fn forbidden_role(expected: Role) -> Problem {
+        let detail = "the token is known, and does not have the role that this takes";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail).with("expected_role", expected)
+    }
+
+    /// The same whether there is such a tenant or not.
+    pub(super) fn forbidden_tenant() -> Problem {
+        let detail = "the token does not show blocks of the tenant that is named, or of none if none is";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(super) fn forbidden_hashes() -> Problem {
+        let detail =
+            "hashes name no tenant; expected a token for all tenants, or tokens of which none is for one";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    pub(super) fn too_slow(what: &str, limit_s: u64) -> Problem {
+        let detail = format!("{what} took longer than the limit request_s of {limit_s}");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail)
+            .with("limit", limit_s)
+            .with("limit_name", "request_s")
     }
 
     pub(super) fn media_type(got: &str, expected: &[&str]) -> Problem {
@@ -152,6 +186,14 @@ impl From<QueryError> for Problem {
             QueryError::TooManyTokens { got, limit } => {
                 Problem::too_large("the prompt's tokens", "query_tokens", Some(got), limit)
             }
+            QueryError::TooManyMedia { got, limit } => {
+                Problem::too_large("the prompt's media", "query_media", Some(got), limit)
+            }
+            QueryError::OtherHashing { expected, got } => {
+                Problem::new(StatusCode::CONFLICT, "other-hashing", detail)
+                    .with("got", got)
+                    .with("expected", expected)
+            }
         }
     }
 }
@@ -189,6 +231,8 @@ impl From<ApplyError> for Problem {
         let detail = error.to_string();
         match error {
             ApplyError::Undecodable { .. } => Problem::new(StatusCode::BAD_REQUEST, "undecodable", detail),
+            // Between the moment when it was found and now.
+            ApplyError::LetGo { .. } => Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail),
             ApplyError::OtherFormat { expected, got, .. } => {
                 Problem::new(StatusCode::CONFLICT, "other-format", detail)
                     .with("got", got)
@@ -224,6 +268,12 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        (self.status, [(header::CONTENT_TYPE, Problem::MEDIA_TYPE)], self.document()).into_response()
+        let status = self.status;
+        let mut response =
+            (status, [(header::CONTENT_TYPE, Problem::MEDIA_TYPE)], self.document()).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

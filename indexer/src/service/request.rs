@@ -8,6 +8,7 @@ use super::{
     ServiceLimits,
     body::{Body, Hash},
     lists::{self, Lists},
+    media,
     problem::Problem,
 };
 use crate::{Answer, Indexer, PromptContent, Query, ScopeQuery};
@@ -19,6 +20,9 @@ pub(super) struct Request {
     pub(super) scope: ScopeQuery,
     pub(super) token_ids: Option<Vec<u32>>,
     pub(super) block_hashes: Option<Vec<Hash>>,
+    block_mm_infos: Option<Vec<media::Block>>,
+    mm_objects: Option<Vec<media::Object>>,
+    is_eagle: Option<bool>,
     pub(super) ranks: Option<Vec<(u64, u32)>>,
     #[serde(default)]
     pub(super) min_reach_tokens: u32,
@@ -39,6 +43,9 @@ impl Default for Request {
             scope: ScopeQuery::default(),
             token_ids: None,
             block_hashes: None,
+            block_mm_infos: None,
+            mm_objects: None,
+            is_eagle: None,
             ranks: None,
             min_reach_tokens: 0,
             limit: None,
@@ -89,9 +96,17 @@ impl Request {
         self.queries.iter_mut().flatten().try_for_each(|query| query.put_back(lists))
     }
 
-    pub(super) fn answer(mut self, indexer: &Indexer, limits: &ServiceLimits) -> Result<Reply, Problem> {
+    /// Answers what `may_ask` allows.
+    pub(super) fn answer(
+        mut self,
+        indexer: &Indexer,
+        limits: &ServiceLimits,
+        may_ask: impl Fn(&Query) -> Result<(), Problem>,
+    ) -> Result<Reply, Problem> {
         let Some(queries) = self.queries.take() else {
-            return Ok(Reply::One(Box::new(indexer.overlap(&self.query()?)?)));
+            let query = self.query()?;
+            may_ask(&query)?;
+            return Ok(Reply::One(Box::new(indexer.overlap(&query)?)));
         };
         if self.says_more() {
             return Err(Problem::impossible("got queries and more, expected each query to say what it asks"));
@@ -101,15 +116,29 @@ impl Request {
             return Err(Problem::too_large("a request's queries", "queries", Some(got), limit));
         }
         let queries: Vec<Query> = queries.into_iter().map(Request::query).collect::<Result<_, _>>()?;
+        queries.iter().try_for_each(may_ask)?;
         Ok(Reply::Several { answers: indexer.overlap_all(&queries)? })
     }
 
     /// Whether anything is said beside `queries`.
     fn says_more(&self) -> bool {
-        let Request { queries: _, scope, token_ids, block_hashes, ranks, min_reach_tokens, limit, freshness } =
-            self;
+        let Request {
+            queries: _,
+            scope,
+            token_ids,
+            block_hashes,
+            ranks,
+            min_reach_tokens,
+            limit,
+            freshness,
+            ..
+        } = self;
+        let Request { block_mm_infos, mm_objects, is_eagle, .. } = self;
         let prompt = token_ids.is_some() || block_hashes.is_some();
+        let media = block_mm_infos.is_some() || mm_objects.is_some();
         prompt
+            || media
+            || is_eagle.is_some()
             || *scope != ScopeQuery::default()
             || ranks.is_some()
             || *min_reach_tokens > 0
@@ -122,7 +151,12 @@ impl Request {
             return Err(Problem::impossible("got queries within queries, expected a prompt"));
         }
         let prompt = match (self.token_ids, self.block_hashes) {
-            (Some(tokens), None) => PromptContent::Tokens(tokens),
+            (Some(tokens), None) => media::prompt(tokens, self.block_mm_infos, self.mm_objects)?,
+            (None, Some(_)) if self.block_mm_infos.is_some() || self.mm_objects.is_some() => {
+                return Err(Problem::impossible(
+                    "got block_hashes and media, expected these to be in the hashes already",
+                ));
+            }
             (None, Some(hashes)) => {
                 PromptContent::Hashes(hashes.into_iter().map(|hash| BlockHash(hash.0)).collect())
             }
@@ -139,6 +173,7 @@ impl Request {
         Ok(Query {
             scope: self.scope,
             prompt,
+            eagle: self.is_eagle,
             ranks,
             min_reach_tokens: self.min_reach_tokens,
             limit: self.limit,

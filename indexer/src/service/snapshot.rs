@@ -1,33 +1,18 @@
 //! `GET /v1/snapshot`: everything, or what is known of one publisher or rank, for another kvtide to go on with.
 
-use std::{
-    io::{self, BufWriter, ErrorKind, Write},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::{Body, Bytes},
     extract::{Query, State, rejection::QueryRejection},
     http::header,
     response::{IntoResponse, Response},
 };
-use futures_util::stream::poll_fn;
 use kvtide_radix::Rank;
 use serde::Deserialize;
-use tokio::{
-    runtime::Handle,
-    sync::mpsc,
-    time::{Instant, timeout_at},
-};
-use tracing::warn;
 
-use super::{Service, problem::Problem};
+use super::{Service, pieces, problem::Problem};
 use crate::Part;
 
-/// Bytes that are sent at once, and how many of these wait for the other side.
-const PIECE: usize = 64 << 10;
-const PIECES: usize = 16;
 /// The other side may take so long for everything, or for a part.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(10)];
 
@@ -61,7 +46,7 @@ fn malformed() -> Problem {
     )
 }
 
-/// Sent while it is written: it never is in memory as a whole. If it breaks off, what has come is no snapshot.
+/// If it breaks off, what has come is no snapshot.
 pub(super) async fn get(
     State(service): State<Service>,
     parameters: Result<Query<Parameters>, QueryRejection>,
@@ -74,48 +59,9 @@ pub(super) async fn get(
     };
     // Nobody closes it, so that there is always a turn.
     let turn = Arc::clone(turns).acquire_owned().await;
-    let until = Instant::now() + patience;
-    let (pieces, mut body) = mpsc::channel(PIECES);
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        let to = BufWriter::with_capacity(
-            PIECE,
-            Sending { pieces: pieces.clone(), runtime: runtime.clone(), until },
-        );
-        let written = match part {
-            None => service.indexer.write_snapshot(to),
-            Some(part) => service.indexer.write_part(part, to),
-        };
-        if let Err(reason) = written {
-            warn!(%reason, "a snapshot was not taken");
-            // Without it the other side would take what there is for the whole.
-            let torn = pieces.send_timeout(Err(ErrorKind::UnexpectedEof.into()), PATIENCE[1]);
-            let _closed = runtime.block_on(torn);
-        }
+    let body = pieces::send(turn, patience, move |to| match part {
+        None => service.indexer.write_snapshot(to),
+        Some(part) => service.indexer.write_part(part, to),
     });
-    let body = Body::from_stream(poll_fn(move |context| body.poll_recv(context)));
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
-}
-
-/// Hands pieces to whoever asked, as fast as they are taken.
-struct Sending {
-    pieces: mpsc::Sender<io::Result<Bytes>>,
-    runtime: Handle,
-    until: Instant,
-}
-
-impl Write for Sending {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = timeout_at(self.until, self.pieces.send(Ok(Bytes::copy_from_slice(bytes))));
-        match self.runtime.block_on(sent) {
-            Ok(Ok(())) => Ok(bytes.len()),
-            Ok(Err(_)) => Err(ErrorKind::BrokenPipe.into()),
-            Err(_) => Err(ErrorKind::TimedOut.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

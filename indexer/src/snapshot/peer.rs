@@ -7,18 +7,40 @@ use std::{
 };
 
 use kvtide_radix::Rank;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::Part;
 
 /// How long it may take to tell everything, or a part.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3)];
 
+/// Why another kvtide cannot be asked at all.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PeerError {
+    /// Its address is none.
+    #[error("expected a peer's address as http://HOST:PORT or https://HOST:PORT, got {got}")]
+    Url {
+        /// What was given.
+        got: String,
+    },
+    /// Nobody could be trusted.
+    #[error("expected certificates of the authorities to trust peers by, as PEM")]
+    Authorities,
+}
+
 /// Another kvtide.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Peer {
     /// Its address, as `http://HOST:PORT`.
     url: String,
+    authorization: Option<String>,
     agent: ureq::Agent,
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
 }
 
 impl fmt::Display for Peer {
@@ -28,10 +50,32 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// The one at an address, as `http://HOST:PORT`.
-    #[must_use]
-    pub fn new(url: &str) -> Peer {
-        Peer { url: url.trim_end_matches('/').to_owned(), agent: ureq::Agent::new_with_defaults() }
+    /// The one at an address, as `http://HOST:PORT`, which is shown the token if there is one. Over HTTPS it is trusted by the
+    /// authorities whose certificates these are, as PEM, or by Mozilla's.
+    ///
+    /// # Errors
+    /// [`PeerError`].
+    pub fn new(url: &str, token: Option<&str>, authorities: Option<&str>) -> Result<Peer, PeerError> {
+        let url = url.trim_end_matches('/').to_owned();
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(PeerError::Url { got: url });
+        }
+        let authorization = token.map(|token| format!("Bearer {}", token.trim()));
+        let mut tls = TlsConfig::builder();
+        if let Some(text) = authorities {
+            let certificates = parse_pem(text.as_bytes()).filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+                Ok(_) => None,
+                Err(_) => Some(Err(PeerError::Authorities)),
+            });
+            let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
+            if certificates.is_empty() {
+                return Err(PeerError::Authorities);
+            }
+            tls = tls.root_certs(RootCerts::from(certificates));
+        }
+        let config = ureq::Agent::config_builder().tls_config(tls.build());
+        Ok(Peer { url, authorization, agent: config.build().into() })
     }
 
     /// Everything that it knows.
@@ -50,7 +94,10 @@ impl Peer {
     }
 
     fn get(&self, query: &str, patience: Duration) -> io::Result<impl Read + use<>> {
-        let request = self.agent.get(format!("{}/v1/snapshot{query}", self.url));
+        let mut request = self.agent.get(format!("{}/v1/snapshot{query}", self.url));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
         let response = request.config().timeout_global(Some(patience)).build().call();
         Ok(response.map_err(io::Error::other)?.into_body().into_reader())
     }

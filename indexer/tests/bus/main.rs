@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
 mod claims;
+mod credentials;
 mod frames;
 mod handover;
 mod nats;

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
 use kvtide::{
     Clock, Indexer, Instance, Limits, Scope,
+    feed::Bus,
     service::{NatsService, ServiceLimits},
 };
 use kvtide_radix::Rank;
@@ -248,7 +249,8 @@ fn with_limits(limits: ServiceLimits, requests: &[Vec<u8>]) -> Vec<Value> {
     indexer.apply_events(&stream, Rank { worker_id: 7, dp_rank: 0 }, Some(1), &[]).unwrap();
     let instance: Instance = "router-1".parse().unwrap();
     Runtime::new().unwrap().block_on(async {
-        let service = NatsService::start(indexer, limits, &nats.url(), &instance).await.unwrap();
+        let bus = Bus { url: nats.url(), ..Bus::default() };
+        let service = NatsService::start(indexer, limits, &bus, &instance).await.unwrap();
         let client = async_nats::connect(nats.url()).await.unwrap();
         while ask(&client, None, b"{}").await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -2,10 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use kvtide::{
-    Format, GapPolicy, Limits,
-    config::{Config, SnapshotConfig},
-};
+use kvtide::{Format, GapPolicy, Limits, config::File, service::ServiceLimits};
 use kvtide_tests::Folder;
 
 use crate::finished::kvtide;
@@ -59,22 +56,50 @@ fn a_file_that_can_be_served_is_told() {
 #[test]
 fn files_of_another_form() {
     refuse_all(&[
-        ("[sever]\n".into(), &["kvtide.toml", "unknown field `sever`, expected one of `server`"]),
-        ("[server]\nport = 8090\n".into(), &["unknown field `port`, expected `listen` or `insecure`"]),
-        ("[server]\nlisten = 8090\n".into(), &["invalid type: integer `8090`, expected socket address"]),
+        (
+            "[sever]\n".into(),
+            &["kvtide.toml: line 1: [sever] cannot be set, expected one of log, server, nats"],
+        ),
+        (
+            "[server]\nport = 8090\n".into(),
+            &["line 2: [server] port cannot be set, expected one of listen, insecure"],
+        ),
+        (
+            "[server]\nlisten = 8090\n".into(),
+            &["line 2: [server] listen: invalid value '8090' for '--listen <ADDR>': invalid socket address"],
+        ),
         ("[server]\nlisten = \"8090\"\n".into(), &["invalid socket address"]),
-        ("[nats]\n".into(), &["missing field `url`"]),
-        (format!("{BUS}instance = \"a.b\"\n"), &["line 3", "\"a.b\"", "expected one part of a NATS subject"]),
-        (format!("{BUS}instance = 1\n"), &["invalid type: integer `1`, expected a string"]),
+        (
+            "[server]\ninsecure = \"yes\"\n".into(),
+            &["[server] insecure: expected true or false, got a string"],
+        ),
+        ("[nats]\nurl = true\n".into(), &["[nats] url: expected a string or a number, got true or false"]),
+        (
+            "[snapshot]\npeers = \"p\"\n".into(),
+            &["[snapshot] peers: expected an array of strings, got a string"],
+        ),
+        (
+            "[snapshot]\npeers = [[1]]\n".into(),
+            &["[snapshot] peers: expected an array of strings, got an array of"],
+        ),
+        ("[limits]\nranks = 99999\n".into(), &["line 2: [limits] ranks: invalid value '99999'", "1..=65536"]),
+        (
+            "[limits]\nscopes = 1979-05-27\n".into(),
+            &["[limits] scopes: expected a string or a number, got a time"],
+        ),
+        ("server = 1\n".into(), &["kvtide.toml: server stands alone, expected sections, as [server]"]),
         ("[stream]\n".into(), &["expected a sequence"]),
         ("stream".into(), &["kvtide.toml", "line 1"]),
         (stream("subject = \"s\"\nblock_size = 16\n"), &["line 3", "[[stream]]", "missing field `model`"]),
         (stream("subject = \"s\"\nmodel = \"m\"\n"), &["missing field `block_size`"]),
         (engine("blocksize = 16\n"), &["unknown field `blocksize`, expected one of", "`block_size`"]),
         (engine("gap_policy = \"drop\"\n"), &["unknown variant `drop`, expected `forget` or `keep`"]),
-        ("[snapshot]\nevery_s = 0\n".into(), &["integer `0`, expected a nonzero u64"]),
-        ("[snapshot]\nfile = \"f\"\n".into(), &["unknown field `file`, expected one of `path`"]),
-        ("[workers]\ngone_after_s = -1\n".into(), &["integer `-1`, expected u64"]),
+        ("[snapshot]\nevery_s = 0\n".into(), &["line 2: [snapshot] every_s: invalid value '0'"]),
+        (
+            "[snapshot]\nfile = \"f\"\n".into(),
+            &["line 2: [snapshot] file cannot be set, expected one of path, every_s"],
+        ),
+        ("[workers]\ngone_after_s = -1\n".into(), &["line 2: [workers] gone_after_s: invalid value '-1'"]),
         (engine("copies = \"some\"\n"), &["unknown variant `some`, expected `counted` or `set`"]),
         (stream("worker_id = -1\nmodel = \"m\"\nblock_size = 16\n"), &["integer `-1`, expected u64"]),
         (engine("dp_rank = \"0\"\n"), &["string \"0\", expected u32"]),
@@ -135,6 +160,69 @@ fn streams_that_contradict_each_other() {
 }
 
 #[test]
+fn settings_that_mean_nothing_without_another() {
+    let nats = "[nats]\nurl = \"nats://127.0.0.1:1\"\n";
+    refuse_all(&[
+        ("[nats]\nnkey = \"f\"\n".into(), &["[nats] nkey is given without [nats] url"]),
+        ("[nats]\ninstance = \"i\"\n".into(), &["[nats] instance is given without [nats] url"]),
+        (
+            format!("{nats}instance = \"a.b\"\n"),
+            &["[nats] instance", "\"a.b\"", "expected one part of a NATS subject"],
+        ),
+        ("[nats]\ncredentials = \"f\"\n".into(), &["[nats] credentials is given without [nats] url"]),
+        ("[nats]\ntls_ca = \"f\"\n".into(), &["[nats] tls_ca is given without [nats] url"]),
+        (format!("{nats}tls_cert = \"f\"\n"), &["[nats] tls_cert is given without [nats] tls_key"]),
+        (format!("{nats}tls_key = \"f\"\n"), &["[nats] tls_key is given without [nats] tls_cert"]),
+        ("[server]\ntls_cert = \"f\"\n".into(), &["[server] tls_cert is given without [server] tls_key"]),
+        ("[server]\ntls_key = \"f\"\n".into(), &["[server] tls_key is given without [server] tls_cert"]),
+        (
+            "[snapshot]\npeer_token = \"f\"\n".into(),
+            &["[snapshot] peer_token is given without [snapshot] peers"],
+        ),
+        (
+            "[snapshot]\npeer_tls_ca = \"f\"\n".into(),
+            &["[snapshot] peer_tls_ca is given without [snapshot] peers"],
+        ),
+    ]);
+}
+
+#[test]
+fn files_that_are_named_have_to_be_there_and_of_their_kind() {
+    let folder = Folder::new();
+    let junk = folder.write("junk", "canary");
+    let dynamo = dynamo("");
+    let nats = |setting: &str, file: &str| {
+        dynamo.replace("[[stream]]", &format!("{setting} = {file:?}\n[[stream]]"))
+    };
+    let none = folder.path("none");
+    let server = |setting: &str, file: &str| format!("[server]\n{setting} = {file:?}\n");
+    let peers =
+        |setting: &str, file: &str| format!("[snapshot]\npeers = [\"http://h:1\"]\n{setting} = {file:?}\n");
+    refuse_all(&[
+        (server("tokens", &none), &["none: No such file"]),
+        (server("tokens", &junk), &["junk: line 1: expected an object with sha256"]),
+        (server("tls_cert", &none) + &format!("tls_key = {none:?}\n"), &["none: No such file"]),
+        (
+            server("tls_cert", &junk) + &format!("tls_key = {junk:?}\n"),
+            &["junk: expected a certificate as PEM"],
+        ),
+        (nats("nkey", &none), &["none: No such file"]),
+        (nats("nkey", &junk), &["junk: expected the seed of an nkey"]),
+        (nats("credentials", &none), &["none: No such file"]),
+        (nats("credentials", &junk), &["junk: expected a NATS credentials file"]),
+        (nats("tls_ca", &none), &["none: No such file"]),
+        (peers("peer_token", &none), &["none: No such file"]),
+        (peers("peer_tls_ca", &junk), &["expected certificates of the authorities"]),
+        (
+            "[snapshot]\npeers = [\"h:1\"]\n".into(),
+            &["expected a peer's address as http://HOST:PORT", "got h:1"],
+        ),
+    ]);
+    let refused = kvtide(&["serve", "--listen", "127.0.0.1:0", "--tokens", &junk]);
+    assert!(!refused.error.contains("canary"), "{}", refused.error);
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let folder = Folder::new();
     kvtide(&["serve", "--config", &folder.path("none.toml")]).failed(1, &["none.toml: No such file"]);
@@ -151,20 +239,20 @@ fn what_is_configured_of_workers_snapshots_and_gaps_is_what_is_read() {
             + "[workers]\nsilent_after_s = 7\nconflict_silence_s = 8\ngone_after_s = 9\n\
                [snapshot]\npath = \"f\"\nevery_s = 10\npeers = [\"http://p\"]\n",
     );
-    let config = Config::read(Path::new(&file)).unwrap();
-    let limits = config.workers.limit(Limits::default());
+    let config = File::read(Path::new(&file)).unwrap().into_config().unwrap();
+    let limits = config.limits();
     assert_eq!(
         (limits.silent_after, limits.conflict_silence, limits.gone_after),
         (Duration::from_secs(7), Duration::from_secs(8), Some(Duration::from_secs(9)))
     );
-    let SnapshotConfig { path, peers, every_s } = &config.snapshot;
-    assert_eq!((path.as_deref(), every_s.get()), (Some(Path::new("f")), 10));
-    assert_eq!(peers, &["http://p"]);
+    let snapshot = &config.snapshot;
+    assert_eq!((snapshot.path.as_deref(), snapshot.every_s.get()), (Some(Path::new("f")), 10));
+    assert_eq!(snapshot.peers, ["http://p"]);
     let stream = config.streams[0].stream().unwrap();
     assert_eq!(stream.gap_policy, GapPolicy::Keep);
     assert!(matches!(stream.format, Format::Engine(engine) if engine.replays));
 
-    let nothing = Config::default();
-    assert_eq!(nothing.workers.limit(Limits::default()), Limits::default());
+    let nothing = File::read(Path::new(&folder.write("empty.toml", ""))).unwrap().into_config().unwrap();
+    assert_eq!((nothing.limits(), nothing.limits.service()), (Limits::DEFAULT, ServiceLimits::DEFAULT));
     assert_eq!((nothing.snapshot.path, nothing.snapshot.every_s.get()), (None, 60));
 }

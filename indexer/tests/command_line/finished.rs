@@ -19,12 +19,16 @@ pub(crate) struct Finished {
 
 /// Runs the command with its settings of the environment taken away.
 pub(crate) fn kvtide(arguments: &[&str]) -> Finished {
+    kvtide_in(&[], arguments)
+}
+
+/// The same with these settings in the environment.
+pub(crate) fn kvtide_in(environment: &[(&str, &str)], arguments: &[&str]) -> Finished {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvtide"));
-    for name in
-        ["KVTIDE_CONFIG", "KVTIDE_LISTEN", "KVTIDE_NATS", "KVTIDE_INSTANCE", "KVTIDE_URL", "KVTIDE_LOG"]
-    {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KVTIDE_") || name == "COLUMNS") {
         command.env_remove(name);
     }
+    command.envs(environment.iter().copied());
     let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let out = read(child.stdout.take().unwrap());

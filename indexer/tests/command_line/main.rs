@@ -8,3 +8,5 @@ mod finished;
 mod query;
 mod replay;
 mod serve;
+mod settings;
+mod token;

@@ -2,14 +2,17 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
 
+mod access;
 mod batch;
 mod canary;
 mod continuity;
+mod dynamo;
 mod filters;
 mod forms;
 #[path = "../bus/frames.rs"]
 mod frames;
 mod hostile;
+mod media;
 mod metrics;
 mod overlap;
 mod problems;
@@ -18,6 +21,8 @@ mod ready;
 mod scopes;
 mod served;
 mod shape;
+mod slow;
+mod tls;
 mod unreached;
 mod vocabulary;
 mod workers;

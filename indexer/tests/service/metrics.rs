@@ -107,6 +107,11 @@ fn every_metric_shows_up_after_use() {
     assert!(names.len() >= 20, "{names:?}");
     assert_eq!(samples.keys().map(String::as_str).collect::<BTreeSet<_>>(), names);
 
+    let listed = include_str!("../../../docs/metrics.md");
+    for name in names {
+        assert!(listed.contains(&format!("`{name}`")), "{name} is not in docs/metrics.md");
+    }
+
     let value = |name: &str, label: &str, wanted: &str| {
         let found = samples[name].iter().find(|(labels, _)| labels[label] == wanted);
         found.unwrap_or_else(|| panic!("{name} of {wanted}: {:?}", samples[name])).1
@@ -121,6 +126,10 @@ fn every_metric_shows_up_after_use() {
     assert_eq!(value("kvtide_holes_total", "stream", "engine \"7\""), 1.0, "what does not decode is a hole");
     assert_eq!(value("kvtide_ranks", "model", "m\n"), 3.0);
     assert_eq!(value("kvtide_parked_blocks", "model", "m\n"), 65_536.0);
+    let partial = value("kvtide_ranks_by_knowledge", "knowledge", "partial");
+    let all = samples["kvtide_ranks_by_knowledge"].iter().map(|(_, ranks)| ranks).sum::<f64>();
+    assert_eq!((partial, all), (3.0, 3.0), "{:?}", samples["kvtide_ranks_by_knowledge"]);
+    assert!(value("kvtide_verified_age_seconds", "model", "m\n").is_nan(), "nobody has proven anything");
     let queries = &samples["kvtide_query_seconds"];
     assert!(queries.iter().any(|(labels, value)| labels.is_empty() && *value == 2.0), "{queries:?}");
 }
@@ -131,8 +140,17 @@ fn labels_name_no_adapter_and_no_tenant() {
     let scope = json!({"model": "m", "block_size": 4, "adapter": "sql", "tenant": "acme"});
     served.tell(&scope, 1, Some(1), &[json!({"type": "cleared"})]);
     served.overlap(&json!({"scope": scope, "token_ids": [1, 2, 3, 4]}));
-    let allowed =
-        ["stream", "model", "revision", "tokenizer", "kv_dtype", "layout", "block_size", "quantile"];
+    let allowed = [
+        "stream",
+        "model",
+        "revision",
+        "tokenizer",
+        "kv_dtype",
+        "layout",
+        "block_size",
+        "knowledge",
+        "quantile",
+    ];
     for (name, samples) in parse(&served.kvtide.get("/metrics").1) {
         for (labels, _) in samples {
             assert!(labels.keys().all(|label| allowed.contains(&label.as_str())), "{name}: {labels:?}");

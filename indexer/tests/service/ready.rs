@@ -60,6 +60,21 @@ fn an_engine_that_can_be_asked_has_to_be_whether_or_not_it_answers() {
 }
 
 #[test]
+fn one_that_is_registered_meanwhile_is_waited_for_until_it_is_unregistered() {
+    let kvtide =
+        start(&["--nats", &format!("nats://127.0.0.1:{}", free_port()), "--model", "m", "--block-size", "4"]);
+    let engine = json!({"instance_id": 7, "endpoint": "tcp://127.0.0.1:1", "replay_endpoint": "tcp://127.0.0.1:1",
+                        "model_name": "n", "block_size": 4});
+    assert_eq!(kvtide.post("/register", &engine).0, 201);
+    expect_awaited(&kvtide, &["a connection to NATS", "an answer of stream registered/7/0"], 0);
+    assert_eq!(kvtide.post("/unregister", &json!({"instance_id": 7, "model_name": "n"})).0, 200);
+    wait_for("its end", || {
+        let problem: Value = serde_json::from_str(&kvtide.get("/readyz").1).unwrap();
+        (problem["awaited"] == json!(["a connection to NATS"])).then_some(())
+    });
+}
+
+#[test]
 fn what_a_snapshot_brought_has_to_go_on_or_go() {
     let folder = Folder::new();
     let file = folder.path("kvtide.snapshot");

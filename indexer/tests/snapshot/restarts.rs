@@ -161,7 +161,7 @@ fn whoever_takes_no_more_of_a_snapshot_does_not_keep_others_from_theirs() {
     sleep(Duration::from_millis(500));
     drop(stalled);
     let indexer = Indexer::new(Limits::default(), Clock::default());
-    let peer = Peer::new(kvtide.url());
+    let peer = Peer::new(kvtide.url(), None, None).unwrap();
     resume(&indexer, None, &[peer]);
     let [scope] = indexer.scopes().try_into().unwrap();
     assert_eq!((scope.size.held_blocks, scope.ranks.len()), (BLOCKS, 1));
