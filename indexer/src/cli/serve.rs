@@ -50,7 +50,7 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
         let keeper = path.as_ref().map(|path| {
             Keeper::start(Arc::clone(&indexer), path.clone(), Duration::from_secs(every_s.get()))
         });
-        let requests = answer_requests(&indexer, config).await?;
+        let requests = answer_requests(&indexer, config, doors.access.clone()).await?;
         serve_until(service, listener, doors, stopped()?).await?;
         if let Some(requests) = requests {
             requests.stop().await;
@@ -90,11 +90,15 @@ async fn follow(
 }
 
 /// Answers requests on the bus, where there is one.
-async fn answer_requests(indexer: &Arc<Indexer>, config: &Config) -> Result<Option<NatsService>, Failure> {
+async fn answer_requests(
+    indexer: &Arc<Indexer>,
+    config: &Config,
+    access: Access,
+) -> Result<Option<NatsService>, Failure> {
     let Some(bus) = bus(&config.nats) else { return Ok(None) };
     let (indexer, limits) = (Arc::clone(indexer), config.limits.service());
     let instance = config.nats.instance.clone().unwrap_or_default();
-    Ok(Some(NatsService::start(indexer, limits, &bus, &instance).await?))
+    Ok(Some(NatsService::start(indexer, limits, access, &bus, &instance).await?))
 }
 
 /// The bus, if there is one.

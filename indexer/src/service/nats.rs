@@ -23,15 +23,18 @@ use super::{
     ServiceLimits,
     body::{Body, JSON, MSGPACK, plain_media_type},
     cores,
+    guard::Access,
     problem::Problem,
     request::Request,
 };
 use crate::{
     Indexer, Instance,
+    access::Role,
     feed::{Bus, FeedError},
 };
 
 const CONTENT_TYPE: &str = "Content-Type";
+const AUTHORIZATION: &str = "Authorization";
 /// Requests that have come and have no place yet. It takes microseconds to give them one, or to refuse them.
 const QUEUE_MESSAGES: usize = 1024;
 /// Whatever a limit says, no more can be counted.
@@ -72,6 +75,7 @@ impl NatsService {
     pub async fn start(
         indexer: Arc<Indexer>,
         limits: ServiceLimits,
+        access: Access,
         bus: &Bus,
         instance: &Instance,
     ) -> Result<NatsService, NatsServiceError> {
@@ -88,7 +92,7 @@ impl NatsService {
             .map_err(refused)?;
         let endpoint = listed.endpoint_builder().name("overlap").add(&subject).await.map_err(refused)?;
         info!(subject, "answering");
-        let desk = Arc::new(Desk::new(client, indexer, limits));
+        let desk = Arc::new(Desk::new(client, indexer, limits, access));
         Ok(NatsService { listed, answering: tokio::spawn(desk.serve(endpoint)) })
     }
 
@@ -108,6 +112,7 @@ struct Desk {
     client: Client,
     indexer: Arc<Indexer>,
     limits: ServiceLimits,
+    access: Access,
     places: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     /// More at once than there are cores would only make all of them late.
@@ -118,11 +123,12 @@ struct Desk {
 struct Place(#[expect(dead_code, reason = "dropping gives the room back")] [OwnedSemaphorePermit; 2]);
 
 impl Desk {
-    fn new(client: Client, indexer: Arc<Indexer>, limits: ServiceLimits) -> Desk {
+    fn new(client: Client, indexer: Arc<Indexer>, limits: ServiceLimits, access: Access) -> Desk {
         Desk {
             client,
             indexer,
             limits,
+            access,
             places: Arc::new(Semaphore::new(limits.bus_requests.min(MOST))),
             bytes: Arc::new(Semaphore::new(limits.bus_bytes.min(MOST))),
             turns: Semaphore::new(cores()),
@@ -173,13 +179,15 @@ impl Desk {
     }
 
     fn look_up(&self, message: &Message) -> Result<Reply, Problem> {
-        let form = Form::of(message.headers.as_ref())?;
+        let headers = message.headers.as_ref();
+        let asker = self.access.asker(stated(headers, AUTHORIZATION).map(str::as_bytes), Role::Query)?;
+        let form = Form::of(headers)?;
         let body = Body(message.payload.clone());
         let request: Request = match form {
             Form::Json => Request::from_json(&body)?,
             Form::Msgpack => Request::from_msgpack(&body)?,
         };
-        let answer = request.answer(&self.indexer, &self.limits, |_| Ok(()))?;
+        let answer = request.answer(&self.indexer, &self.limits, |query| asker.may_ask(query))?;
         let bytes = match form {
             Form::Json => serde_json::to_vec(&answer)?,
             Form::Msgpack => rmp_serde::to_vec_named(&answer)
@@ -236,11 +244,8 @@ enum Form {
 
 impl Form {
     fn of(headers: Option<&HeaderMap>) -> Result<Form, Problem> {
-        // Names of headers are compared by their letters on the bus, and every client has its own way to write them.
-        let mut named = headers.into_iter().flat_map(HeaderMap::iter);
-        let stated = named.find(|(name, _)| AsRef::<str>::as_ref(name).eq_ignore_ascii_case(CONTENT_TYPE));
-        let Some(media_type) = stated.and_then(|(_, values)| values.first()) else { return Ok(Form::Json) };
-        match plain_media_type(media_type.as_str()).as_str() {
+        let Some(media_type) = stated(headers, CONTENT_TYPE) else { return Ok(Form::Json) };
+        match plain_media_type(media_type).as_str() {
             JSON => Ok(Form::Json),
             MSGPACK => Ok(Form::Msgpack),
             other => Err(Problem::media_type(other, &[JSON, MSGPACK])),
@@ -253,6 +258,13 @@ impl Form {
             Form::Msgpack => MSGPACK,
         }
     }
+}
+
+/// What a header says. Names are compared by their letters on the bus, and every client has its own way to write them.
+fn stated<'a>(headers: Option<&'a HeaderMap>, name: &str) -> Option<&'a str> {
+    let mut named = headers.into_iter().flat_map(HeaderMap::iter);
+    let (_, values) = named.find(|(other, _)| AsRef::<str>::as_ref(*other).eq_ignore_ascii_case(name))?;
+    Some(values.first()?.as_str())
 }
 
 fn headers<const N: usize>(headers: [(&str, &str); N]) -> HeaderMap {

@@ -5,11 +5,15 @@ use std::{sync::Arc, time::Duration};
 use async_nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
 use kvtide::{
     Clock, Indexer, Instance, Limits, Scope,
+    access::{NewToken, Role},
     feed::Bus,
-    service::{NatsService, ServiceLimits},
+    service::{Access, NatsService, ServiceLimits},
 };
 use kvtide_radix::Rank;
-use kvtide_tests::harness::{Kvtide, NatsServer, Reply, wait_for};
+use kvtide_tests::{
+    Folder,
+    harness::{Kvtide, NatsServer, Reply, wait_for},
+};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -168,6 +172,45 @@ fn a_problem_is_the_one_that_http_tells_with_the_headers_of_a_services_error() {
 }
 
 #[test]
+fn where_there_are_tokens_a_request_shows_one_and_gets_what_it_is_good_for() {
+    let nats = NatsServer::start();
+    let token = |role, tenant: &str| NewToken::new([role].into(), [tenant.to_owned()].into()).unwrap();
+    let (of_a, of_all, ingest) = (token(Role::Query, "a"), token(Role::Query, "*"), token(Role::Ingest, "*"));
+    let folder = Folder::new();
+    let file = folder.write("tokens", format!("{}\n{}\n{}\n", of_a.line, of_all.line, ingest.line));
+    let bus = nats.url();
+    let serve = ["serve", "--nats", &bus, "--instance", "router-1", "--tokens", &file, "--model", "m"];
+    let mut kvtide =
+        Kvtide::start(env!("CARGO_BIN_EXE_kvtide"), &[&serve[..], &["--block-size", "4"]].concat());
+    kvtide.wait_for_log("NATS requests: a connection is there");
+    let (plain, hashes) = (r#"{"token_ids": [1]}"#, r#"{"block_hashes": [1]}"#);
+    let tenant_a = r#"{"scope": {"tenant": "a"}, "token_ids": [1]}"#;
+    let tenant_b = r#"{"scope": {"tenant": "b"}, "token_ids": [1]}"#;
+    let rows = [
+        (None, plain, Some("401")),
+        (Some("kvt_no_such"), plain, Some("401")),
+        (Some(ingest.token.as_str()), plain, Some("403")),
+        (Some(&of_a.token), tenant_a, None),
+        (Some(&of_a.token), tenant_b, Some("403")),
+        (Some(&of_a.token), hashes, Some("403")),
+        (Some(&of_all.token), tenant_b, None),
+        (Some(&of_all.token), hashes, None),
+    ];
+    Runtime::new().unwrap().block_on(async {
+        let client = async_nats::connect(nats.url()).await.unwrap();
+        while ask(&client, None, b"").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for (token, body, code) in rows {
+            let shown = token.map(|token| format!("Bearer {token}"));
+            let shown = shown.as_deref().map(|token| ("authorization", token));
+            let answer = ask(&client, shown, body.as_bytes()).await.unwrap();
+            assert_eq!(header(&answer, "Nats-Service-Error-Code"), code, "{token:?} {body}");
+        }
+    });
+}
+
+#[test]
 fn an_answer_larger_than_the_bus_carries_is_a_problem_that_says_so() {
     let asked = Asked::start();
     let dp_ranks: Vec<u32> = (0..10_000).collect();
@@ -250,7 +293,7 @@ fn with_limits(limits: ServiceLimits, requests: &[Vec<u8>]) -> Vec<Value> {
     let instance: Instance = "router-1".parse().unwrap();
     Runtime::new().unwrap().block_on(async {
         let bus = Bus { url: nats.url(), ..Bus::default() };
-        let service = NatsService::start(indexer, limits, &bus, &instance).await.unwrap();
+        let service = NatsService::start(indexer, limits, Access::Open, &bus, &instance).await.unwrap();
         let client = async_nats::connect(nats.url()).await.unwrap();
         while ask(&client, None, b"{}").await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
