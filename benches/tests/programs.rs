@@ -71,3 +71,18 @@ fn growth_prints_a_line_a_step() {
     let held: Vec<Option<u64>> = growth.iter().map(|line| line["held_blocks"].as_u64()).collect();
     assert!(held[0] >= Some(100_000) && held[1] >= Some(200_000) && held.len() == 2, "{held:?}");
 }
+
+#[test]
+fn http_prints_what_each_server_took_for_each_form() {
+    let arguments = ["--quick", "--json", "--side=kvtide", "--form=tokens-raw,hashes"];
+    let printed = lines(env!("CARGO_BIN_EXE_http"), &arguments);
+    let asked: Vec<_> = printed.iter().map(|line| (line["form"].as_str(), line["side"].as_str())).collect();
+    let raw = [(Some("tokens-raw"), Some("kvtide")), (Some("tokens-raw"), None)];
+    let hashes = [(Some("hashes"), Some("kvtide")), (Some("hashes"), None)];
+    assert_eq!(asked, [raw, hashes].concat());
+    for line in &printed {
+        for figure in ["request_bytes", "p50_us", "p99_us", "requests_s"] {
+            assert!(line[figure].as_f64() > Some(0.0), "{figure}: {line:?}");
+        }
+    }
+}

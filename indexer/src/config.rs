@@ -170,7 +170,8 @@ pub enum ConfigError {
     },
     /// A bus, and nothing to follow on it.
     #[error(
-        "NATS is given, but nothing to follow there; expected --model and --block-size, or a [[stream]] with a subject"
+        "NATS is given, but nothing to follow there; expected --model and --block-size, or a [[stream]] with a subject, or \
+         an instance to answer as"
     )]
     NoSubject,
     /// Streams with a subject, and no bus.
@@ -208,7 +209,8 @@ impl Config {
             }
             streams.push((config, stream));
         }
-        if self.nats.url.is_some() && streams.iter().all(|(config, _)| config.subject.is_none()) {
+        let follows = streams.iter().any(|(config, _)| config.subject.is_some());
+        if self.nats.url.is_some() && self.nats.instance.is_none() && !follows {
             return Err(ConfigError::NoSubject);
         }
         Ok(streams)
@@ -228,6 +230,7 @@ impl Config {
             ),
             (("[nats] tls_cert", nats.tls_cert.is_some()), ("[nats] tls_key", nats.tls_key.is_some())),
             (("[nats] tls_key", nats.tls_key.is_some()), ("[nats] tls_cert", nats.tls_cert.is_some())),
+            (("[nats] instance", nats.instance.is_some()), ("[nats] url", nats.url.is_some())),
             (("[nats] credentials", nats.credentials.is_some()), ("[nats] url", nats.url.is_some())),
             (("[nats] nkey", nats.nkey.is_some()), ("[nats] url", nats.url.is_some())),
             (("[nats] tls_ca", nats.tls_ca.is_some()), ("[nats] url", nats.url.is_some())),

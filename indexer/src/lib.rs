@@ -43,6 +43,7 @@ pub mod feed;
 mod feedback;
 mod freshness;
 mod indexer;
+mod instance;
 mod limits;
 mod mirror;
 mod pending;
@@ -63,6 +64,7 @@ pub use freshness::{Freshness, FreshnessLimits, Unusable};
 pub use indexer::{
     ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
 };
+pub use instance::{Instance, InstanceError};
 pub use limits::Limits;
 pub use mirror::{Applied, Part, ReplayRequest};
 pub use query::{PromptContent, PromptMedia, Query, QueryError};

@@ -1,4 +1,4 @@
-//! The service: the indexer over HTTP. docs/http.md describes every route.
+//! The service: the indexer over HTTP, and on the bus. docs/http.md describes every route.
 
 mod body;
 mod connections;
@@ -7,16 +7,20 @@ mod dynamo;
 mod events;
 mod feedback;
 mod guard;
+mod lists;
 mod media;
+mod nats;
 mod overlap;
 mod pieces;
 mod problem;
+mod request;
 mod snapshot;
 mod state;
+mod threads;
 mod tls;
 mod workers;
 
-use std::{sync::Arc, time::Duration};
+use std::{io, num::NonZeroUsize, sync::Arc, thread::available_parallelism, time::Duration};
 
 use axum::{
     Router,
@@ -37,6 +41,7 @@ use dynamo::Registry;
 use problem::Problem;
 
 pub use guard::Access;
+pub use nats::{NatsService, NatsServiceError};
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};
 pub use tls::Tls;
 
@@ -60,6 +65,10 @@ pub struct ServiceLimits {
     pub events: usize,
     /// Queries of one request.
     pub queries: usize,
+    /// Requests on the bus that wait or are being answered.
+    pub bus_requests: usize,
+    /// Their bytes together.
+    pub bus_bytes: usize,
     /// Engines that are followed, of which none further can be registered then.
     pub engines: usize,
     /// Bytes of a model's, a routing group's or an endpoint's name where it is registered.
@@ -76,6 +85,8 @@ impl ServiceLimits {
         event_blocks: 1 << 20,
         events: 65_536,
         queries: 1024,
+        bus_requests: 1024,
+        bus_bytes: 128 << 20,
         engines: 1024,
         name_bytes: 512,
     };
@@ -105,6 +116,8 @@ pub struct Service {
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
     parts: Arc<Semaphore>,
+    /// Large bodies: more at once than there are cores would only make all of them late.
+    large: Arc<Semaphore>,
 }
 
 impl Service {
@@ -121,8 +134,8 @@ impl Service {
         let readiness = feeds.readiness();
         let registry = Arc::new(Registry::new(Arc::clone(&indexer), feeds));
         let (access, contract) = (Access::Open, Arc::default());
-        let (snapshots, parts) = (turns(1), turns(PARTS));
-        Service { indexer, metrics, limits, readiness, access, contract, registry, snapshots, parts }
+        let (snapshots, parts, large) = (turns(1), turns(PARTS), turns(cores()));
+        Service { indexer, metrics, limits, readiness, access, contract, registry, snapshots, parts, large }
     }
 
     /// The same for those alone who may ask.
@@ -166,20 +179,23 @@ impl Service {
 
     /// Serves until `stop` is ready, then finishes the requests that are under way, or gives up on those that take
     /// too long. Over TLS, if there is any.
+    ///
+    /// # Errors
+    /// Whatever the system says where it has no threads to give.
     pub async fn serve(
         self,
         listener: TcpListener,
         tls: Option<Arc<Watched<Tls>>>,
         stop: impl Future<Output = ()> + Send + 'static,
-    ) {
+    ) -> io::Result<()> {
         let (metrics, limits) = (self.metrics.clone(), self.limits);
         let access = self.access.clone();
         let tls_files = tls.clone();
         tokio::select! {
-            () = Connections { router: self.router(), limits, tls }.serve(listener, stop) => {}
-            () = keep_up(&metrics) => {}
-            () = access.keep_up() => {}
-            () = watch(tls_files) => {}
+            served = Connections { router: self.router(), limits, tls }.serve(listener, stop) => served,
+            () = keep_up(&metrics) => Ok(()),
+            () = access.keep_up() => Ok(()),
+            () = watch(tls_files) => Ok(()),
         }
     }
 }
@@ -190,6 +206,11 @@ async fn watch<T: Send + Sync + 'static>(files: Option<Arc<Watched<T>>>) {
         Some(files) => files.watch().await,
         None => std::future::pending().await,
     }
+}
+
+/// How much can be done at once.
+fn cores() -> usize {
+    available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// Sums up what the recorder has noted since. Without it every query's time would stay until someone asks for

@@ -7,7 +7,7 @@ use kvtide::{
     access::Tokens,
     config::{Config, NatsConfig, ServerConfig, SnapshotConfig},
     feed::{Bus, Feeds},
-    service::{Access, Service, Tls},
+    service::{Access, NatsService, Service, Tls},
     snapshot::{self, Keeper, Peer},
     telemetry,
     watched::{Watched, read_text},
@@ -50,7 +50,11 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
         let keeper = path.as_ref().map(|path| {
             Keeper::start(Arc::clone(&indexer), path.clone(), Duration::from_secs(every_s.get()))
         });
+        let requests = answer_requests(&indexer, config, doors.access.clone()).await?;
         serve_until(service, listener, doors, stopped()?).await?;
+        if let Some(requests) = requests {
+            requests.stop().await;
+        }
         feeds.stop().await;
         if let Some(keeper) = keeper {
             keeper.stop().await;
@@ -85,9 +89,21 @@ async fn follow(
     Ok(feeds)
 }
 
+/// Answers requests on the bus, where there is one.
+async fn answer_requests(
+    indexer: &Arc<Indexer>,
+    config: &Config,
+    access: Access,
+) -> Result<Option<NatsService>, Failure> {
+    let Some(bus) = bus(&config.nats) else { return Ok(None) };
+    let (indexer, limits) = (Arc::clone(indexer), config.limits.service());
+    let instance = config.nats.instance.clone().unwrap_or_default();
+    Ok(Some(NatsService::start(indexer, limits, access, &bus, &instance).await?))
+}
+
 /// The bus, if there is one.
 pub(super) fn bus(config: &NatsConfig) -> Option<Bus> {
-    let NatsConfig { url, credentials, nkey, tls_ca, tls_cert, tls_key } = config.clone();
+    let NatsConfig { url, instance: _, credentials, nkey, tls_ca, tls_cert, tls_key } = config.clone();
     Some(Bus {
         url: url?,
         credentials,
@@ -160,7 +176,7 @@ pub(super) async fn serve_until(
 ) -> Result<(), Failure> {
     let scheme = if doors.tls.is_some() { "https" } else { "http" };
     info!("listening on {scheme}://{}", listener.local_addr()?);
-    service.guarded(doors.access).serve(listener, doors.tls, stop).await;
+    service.guarded(doors.access).serve(listener, doors.tls, stop).await?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser, value_parser};
 use tracing_subscriber::EnvFilter;
 
-use crate::{Limits, service::ServiceLimits};
+use crate::{Instance, Limits, service::ServiceLimits};
 
 /// Where the service listens if nothing is said.
 pub const LISTEN: &str = "127.0.0.1:8090";
@@ -74,6 +74,10 @@ pub struct NatsConfig {
     /// The NATS server of Dynamo's event plane, as nats://HOST:PORT; tls:// asks for TLS; several by commas.
     #[arg(id = "nats.url", long = "nats", value_name = "URL")]
     pub url: Option<String>,
+    /// The name under which requests are answered there, at kvtide.NAME.overlap: one part of a subject; by default the
+    /// host's.
+    #[arg(id = "nats.instance", long = "instance", value_name = "NAME")]
+    pub instance: Option<Instance>,
     /// A credentials file for it, with a JWT and its seed.
     #[arg(id = "nats.credentials", long = "nats-credentials", value_name = "FILE")]
     pub credentials: Option<PathBuf>,
@@ -148,6 +152,12 @@ pub struct LimitsConfig {
     /// Queries of one request.
     #[arg(id = "limits.queries", long = "queries", value_name = "N", default_value_t = SERVICE.queries as u64, value_parser = one_or_more())]
     pub queries: u64,
+    /// Requests on the bus that wait or are being answered.
+    #[arg(id = "limits.bus_requests", long = "bus-requests", value_name = "N", default_value_t = SERVICE.bus_requests as u64, value_parser = one_or_more())]
+    pub bus_requests: u64,
+    /// Bytes of such requests, together.
+    #[arg(id = "limits.bus_bytes", long = "bus-bytes", value_name = "N", default_value_t = SERVICE.bus_bytes as u64, value_parser = one_or_more())]
+    pub bus_bytes: u64,
     /// Tokens of a request's prompts, together.
     #[arg(id = "limits.query_tokens", long = "query-tokens", value_name = "N", default_value_t = INDEXER.query_tokens, value_parser = one_or_more())]
     pub query_tokens: u64,
@@ -200,6 +210,8 @@ impl LimitsConfig {
             event_blocks: size(self.event_blocks),
             events: size(self.events),
             queries: size(self.queries),
+            bus_requests: size(self.bus_requests),
+            bus_bytes: size(self.bus_bytes),
             engines: size(self.engines),
             name_bytes: size(self.name_bytes),
         }

@@ -52,6 +52,28 @@ impl Bus {
         self.options().map(|_| ())
     }
 
+    /// A connection of that name, in whose subscriptions so many messages may wait; `heard` is told what becomes of it.
+    /// Returns at once, whether or not the server is there yet.
+    pub(crate) async fn connect(
+        &self,
+        name: &str,
+        queue_messages: usize,
+        heard: impl Fn(Event) + Send + Sync + 'static,
+    ) -> Result<Client, FeedError> {
+        let heard = move |event| {
+            heard(event);
+            async {}
+        };
+        self.options()?
+            .name(name)
+            .retry_on_initial_connect()
+            .subscription_capacity(queue_messages)
+            .event_callback(heard)
+            .connect(self.url.split(',').map(str::trim).collect::<Vec<_>>())
+            .await
+            .map_err(|error| FeedError::Connect { url: without_credentials(&self.url), error })
+    }
+
     /// How to connect, with what its files say.
     fn options(&self) -> Result<ConnectOptions, FeedError> {
         let text = |path: &Path| read_text(path).map_err(|reason| FeedError::Secret(reason.to_string()));
@@ -87,16 +109,8 @@ pub(super) async fn connect(bus: &Bus, readiness: &Arc<Readiness>) -> Result<Cli
         if event == Event::Connected {
             readiness.heard_of(CONNECTION);
         }
-        async {}
     };
-    bus.options()?
-        .name("kvtide")
-        .retry_on_initial_connect()
-        .subscription_capacity(QUEUE_MESSAGES)
-        .event_callback(heard)
-        .connect(bus.url.split(',').map(str::trim).collect::<Vec<_>>())
-        .await
-        .map_err(|error| FeedError::Connect { url: without_credentials(&bus.url), error })
+    bus.connect("kvtide", QUEUE_MESSAGES, heard).await
 }
 
 /// One subject that is followed.

@@ -1,6 +1,6 @@
 //! Bodies: bytes within the limit, JSON in and out, and hashes as JSON has them.
 
-use std::fmt;
+use std::{fmt, panic::resume_unwind};
 
 use axum::{
     body::Bytes,
@@ -12,6 +12,7 @@ use serde::{
     Deserialize, Deserializer, Serialize,
     de::{self, Visitor},
 };
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use tokio::time::timeout;
 use utoipa::{
@@ -20,6 +21,13 @@ use utoipa::{
 };
 
 use super::{Service, problem::Problem};
+
+pub(super) const JSON: &str = "application/json";
+/// A body of the form that JSON has.
+pub(super) const MSGPACK: &str = "application/msgpack";
+
+/// A body that is larger takes a millisecond or more, and is read and answered apart: others use the same thread.
+const LARGE: usize = 1 << 20;
 
 /// A body, read whole.
 pub(super) struct Body(pub(super) Bytes);
@@ -48,6 +56,24 @@ impl FromRequest<Service> for Body {
 }
 
 impl Body {
+    /// Does what takes long with a large body where it is in nobody's way, when it is its turn.
+    pub(super) async fn work<T: Send + 'static>(
+        self,
+        turns: &Semaphore,
+        work: impl FnOnce(Body) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if self.0.len() <= LARGE {
+            return work(self);
+        }
+        // Nobody closes it, so that there is always a turn.
+        let _turn = turns.acquire().await;
+        match spawn_blocking(move || work(self)).await {
+            Ok(done) => done,
+            // Nobody cancels it.
+            Err(error) => resume_unwind(error.into_panic()),
+        }
+    }
+
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         Ok(serde_json::from_slice(&self.0)?)
     }
@@ -71,8 +97,12 @@ impl Body {
 
 /// What the body is said to be, if anything is said.
 pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
-    let value = String::from_utf8_lossy(headers.get(header::CONTENT_TYPE)?.as_bytes());
-    Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    Some(plain_media_type(&String::from_utf8_lossy(headers.get(header::CONTENT_TYPE)?.as_bytes())))
+}
+
+/// A media type without its parameters.
+pub(super) fn plain_media_type(value: &str) -> String {
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// A JSON answer.
@@ -81,7 +111,7 @@ pub(super) struct Json<T>(pub(super) T);
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
-            Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+            Ok(json) => ([(header::CONTENT_TYPE, JSON)], json).into_response(),
             Err(error) => Problem::from(error).into_response(),
         }
     }
@@ -100,8 +130,17 @@ impl PartialSchema for Hash {
 impl ToSchema for Hash {}
 
 /// A 64-bit hash: a number (a negative one by its bit pattern) or a string of up to 16 hexadecimal digits.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Hash(pub(super) u64);
+
+impl Hash {
+    /// Hexadecimal digits with or without `0x`.
+    pub(super) fn from_hex(text: &str) -> Option<Hash> {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let is_hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_hex { u64::from_str_radix(digits, 16).ok().map(Hash) } else { None }
+    }
+}
 
 impl<'a> Deserialize<'a> for Hash {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
@@ -122,12 +161,7 @@ impl<'a> Deserialize<'a> for Hash {
             }
 
             fn visit_str<E: de::Error>(self, value: &str) -> Result<Hash, E> {
-                let digits = value.strip_prefix("0x").unwrap_or(value);
-                let is_hex = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-                match u64::from_str_radix(digits, 16) {
-                    Ok(hash) if is_hex => Ok(Hash(hash)),
-                    Ok(_) | Err(_) => Err(E::invalid_value(de::Unexpected::Str(""), &self)),
-                }
+                Hash::from_hex(value).ok_or_else(|| E::invalid_value(de::Unexpected::Str(""), &self))
             }
         }
         deserializer.deserialize_any(Form)

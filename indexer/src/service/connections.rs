@@ -19,7 +19,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use super::{ServiceLimits, tls::Tls};
+use super::{ServiceLimits, threads::Threads, tls::Tls};
 use crate::watched::Watched;
 
 /// How long a stop waits for requests that are under way.
@@ -37,27 +37,42 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Serves until `stop` is ready, then finishes the requests that are under way, or gives up on those that take too long.
-    pub(super) async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+    ///
+    /// # Errors
+    /// Whatever the system says where it has no threads to give.
+    pub(super) async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let threads = Threads::start()?;
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(self.limits.connections.min(Semaphore::MAX_PERMITS)));
         tokio::select! {
             () = stop => {}
-            () = self.accept_all(&listener, &room, &graceful) => {}
+            () = self.accept_all(&listener, &threads, &room, &graceful) => {}
         }
         // Whoever connects from here on is refused.
         drop(listener);
         if timeout(GRACE, graceful.shutdown()).await.is_err() {
             warn!("gave up on requests that were still under way after {GRACE:?}");
         }
+        Ok(())
     }
 
-    async fn accept_all(&self, listener: &TcpListener, room: &Arc<Semaphore>, graceful: &GracefulShutdown) {
-        // Nobody closes it, so that there is room some time.
-        while let Ok(place) = Arc::clone(room).acquire_owned().await {
-            let stream = accept(listener).await;
+    async fn accept_all(
+        &self,
+        listener: &TcpListener,
+        threads: &Threads,
+        room: &Arc<Semaphore>,
+        graceful: &GracefulShutdown,
+    ) {
+        for thread in threads.turns() {
+            // Nobody closes it, so that there is room some time.
+            let Ok(place) = Arc::clone(room).acquire_owned().await else { return };
+            let stream = accept(listener).await.into_std();
             let (connections, watcher) = (self.clone(), graceful.watcher());
-            tokio::spawn(async move {
-                connections.serve_one(stream, watcher).await;
+            thread.spawn(async move {
+                match stream.and_then(TcpStream::from_std) {
+                    Ok(stream) => connections.serve_one(stream, watcher).await,
+                    Err(error) => warn!(%error, "a connection is dropped"),
+                }
                 drop(place);
             });
         }

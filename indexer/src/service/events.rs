@@ -14,13 +14,12 @@ use utoipa::ToSchema;
 
 use super::{
     Service, ServiceLimits,
-    body::{Body, Hash, Json, media_type},
+    body::{Body, Hash, JSON, Json, media_type},
     guard::Asker,
     problem::Problem,
 };
 use crate::{Applied, Message, ScopeQuery};
 
-const JSON: &str = "application/json";
 const FRAME: &str = "application/x-dynamo-kv-frame";
 const BATCH: &str = "application/x-engine-kv-batch";
 
@@ -149,15 +148,17 @@ pub(super) async fn post(
         return Err(Problem::malformed(expected));
     };
     let media_type = media_type(&headers);
-    let applied = match media_type.as_deref().unwrap_or(JSON) {
-        JSON => json_events(&service, &asker, &body)?,
-        FRAME => raw_message(&service, &asker, &raw, Message::Frame(&body.0))?,
+    let told = service.clone();
+    let apply = move |body: Body| match media_type.as_deref().unwrap_or(JSON) {
+        JSON => json_events(&told, &asker, &body),
+        FRAME => raw_message(&told, &asker, &raw, Message::Frame(&body.0)),
         BATCH => {
             let message = Message::Batch { sequence: raw.sequence, payload: &body.0 };
-            raw_message(&service, &asker, &raw, message)?
+            raw_message(&told, &asker, &raw, message)
         }
-        other => return Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
+        other => Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
+    let applied = body.work(&service.large, apply).await?;
     let refused = applied.refused_events();
     if applied.events > 0 || refused == 0 {
         return Ok(Json(applied.into()));

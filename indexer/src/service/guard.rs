@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, header, request::Parts},
+    http::{HeaderMap, HeaderValue, header, request::Parts},
     middleware::Next,
     response::Response,
 };
@@ -37,17 +37,27 @@ impl Access {
 
     /// What a request's token allows.
     fn grant(&self, headers: &HeaderMap) -> Result<Grant, Problem> {
+        self.grant_to(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes))
+    }
+
+    fn grant_to(&self, authorization: Option<&[u8]>) -> Result<Grant, Problem> {
         let tokens = match self {
             Access::Open => return Ok(Grant::everything()),
             Access::Tokens(tokens) => tokens.now(),
         };
-        let token = bearer(headers).ok_or_else(Problem::unauthorized)?;
+        let token = authorization.and_then(bearer).ok_or_else(Problem::unauthorized)?;
         tokens.grant(token).ok_or_else(Problem::unauthorized)
+    }
+
+    /// Whoever has the role by what it says in place of an `Authorization` header.
+    pub(super) fn asker(&self, authorization: Option<&[u8]>, role: Role) -> Result<Asker, Problem> {
+        let grant = self.grant_to(authorization)?;
+        if grant.has(role) { Ok(Asker(Arc::new(grant))) } else { Err(Problem::forbidden_role(role)) }
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 

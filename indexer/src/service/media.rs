@@ -11,7 +11,7 @@ use super::{body::Hash, problem::Problem};
 use crate::{PromptContent, PromptMedia};
 
 /// Null, or the media of one block.
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq, Debug)]
 #[serde(from = "Option<BlockInfo>")]
 pub(super) struct Block(BlockMedia);
 
@@ -55,7 +55,7 @@ impl From<Option<BlockInfo>> for Block {
 }
 
 /// A medium, and the tokens that it stands for as pairs of start and end.
-#[derive(Deserialize, ToSchema)]
+#[derive(Deserialize, ToSchema, PartialEq, Debug)]
 #[serde(expecting = "an object with mm_hash and offsets")]
 #[schema(as = MediaObject)]
 pub(super) struct Object {

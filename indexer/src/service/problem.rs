@@ -111,6 +111,15 @@ impl Problem {
         Problem::too_many("too-many-ranks", "ranks", detail, limit).with("refused_events", refused)
     }
 
+    /// As much is under way as may be, by the limit of that name.
+    pub(super) fn busy(name: &str, limit: usize) -> Problem {
+        let detail =
+            format!("as many requests are under way as the limit {name} of {limit} allows; ask again");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+            .with("limit", limit)
+            .with("limit_name", name)
+    }
+
     pub(super) fn unknown_stream(known: usize) -> Problem {
         let detail = "no stream of that name is configured";
         Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
@@ -237,17 +246,36 @@ impl From<ApplyError> for Problem {
     }
 }
 
+impl Problem {
+    pub(super) const MEDIA_TYPE: &str = "application/problem+json";
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Words for the status.
+    pub(super) fn title(&self) -> &'static str {
+        self.status.canonical_reason().unwrap_or_default()
+    }
+
+    /// The problem as JSON.
+    pub(super) fn document(self) -> String {
+        let (title, status) = (self.title(), self.status.as_u16());
+        let mut document = self.more;
+        document.insert("type".into(), json!(format!("urn:kvtide:problem:{}", self.kind)));
+        document.insert("title".into(), json!(title));
+        document.insert("status".into(), json!(status));
+        document.insert("detail".into(), json!(self.detail));
+        Value::Object(document).to_string()
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let title = self.status.canonical_reason().unwrap_or_default();
-        let mut body = self.more;
-        body.insert("type".into(), json!(format!("urn:kvtide:problem:{}", self.kind)));
-        body.insert("title".into(), json!(title));
-        body.insert("status".into(), json!(self.status.as_u16()));
-        body.insert("detail".into(), json!(self.detail));
-        let json = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status, json, Value::Object(body).to_string()).into_response();
-        if self.status == StatusCode::UNAUTHORIZED {
+        let status = self.status;
+        let mut response =
+            (status, [(header::CONTENT_TYPE, Problem::MEDIA_TYPE)], self.document()).into_response();
+        if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response

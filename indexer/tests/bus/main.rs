@@ -9,4 +9,5 @@ mod handover;
 mod nats;
 mod proofs;
 mod reorder;
+mod requests;
 mod storms;

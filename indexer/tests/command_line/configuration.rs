@@ -164,6 +164,11 @@ fn settings_that_mean_nothing_without_another() {
     let nats = "[nats]\nurl = \"nats://127.0.0.1:1\"\n";
     refuse_all(&[
         ("[nats]\nnkey = \"f\"\n".into(), &["[nats] nkey is given without [nats] url"]),
+        ("[nats]\ninstance = \"i\"\n".into(), &["[nats] instance is given without [nats] url"]),
+        (
+            format!("{nats}instance = \"a.b\"\n"),
+            &["[nats] instance", "\"a.b\"", "expected one part of a NATS subject"],
+        ),
         ("[nats]\ncredentials = \"f\"\n".into(), &["[nats] credentials is given without [nats] url"]),
         ("[nats]\ntls_ca = \"f\"\n".into(), &["[nats] tls_ca is given without [nats] url"]),
         (format!("{nats}tls_cert = \"f\"\n"), &["[nats] tls_cert is given without [nats] tls_key"]),

@@ -66,11 +66,12 @@ fn a_bus_without_anything_to_follow_is_refused() {
 
 #[test]
 fn flags_that_need_each_other_say_so() {
-    let rows: [(&[&str], &[&str]); 5] = [
+    let rows: [(&[&str], &[&str]); 6] = [
         (&["--nats", "nats://127.0.0.1:1", "--model", "m"], &["--block-size"]),
         (&["--nats", "nats://127.0.0.1:1", "--block-size", "16"], &["--model"]),
         (&["--subject", "s"], &["--model"]),
         (&["--listen", "8090"], &["--listen", "8090"]),
+        (&["--instance", "a.b"], &["--instance", "\"a.b\"", "expected one part of a NATS subject"]),
         (&["--nats", "nats://127.0.0.1:1", "--model", "m", "--block-size", "x"], &["--block-size", "x"]),
     ];
     for (arguments, words) in rows {
@@ -80,6 +81,25 @@ fn flags_that_need_each_other_say_so() {
         .failed(1, &["no [nats] url and no --nats"]);
     let zero = ["serve", LISTEN, "--nats", "nats://127.0.0.1:1", "--model", "m", "--block-size", "0"];
     kvtide(&zero).failed(1, &["expected a block size of 1 token or more, got 0"]);
+}
+
+#[test]
+fn an_instance_needs_a_bus_and_is_enough_to_do_there() {
+    kvtide(&["serve", LISTEN, "--instance", "router-1"])
+        .failed(1, &["[nats] instance is given without [nats] url"]);
+    let folder = Folder::new();
+    let file = folder.write("kvtide.toml", "[nats]\nurl = \"nats://127.0.0.1:1\"\ninstance = \"file\"\n");
+    let program = env!("CARGO_BIN_EXE_kvtide");
+    let rows: [(&[&str], &str); 3] = [
+        (&["--config", &file], "kvtide.file.overlap"),
+        (&["--config", &file, "--instance", "flag"], "kvtide.flag.overlap"),
+        // A flag's bus has the file's instance.
+        (&["--config", &file, "--nats", "nats://127.0.0.1:2"], "kvtide.file.overlap"),
+    ];
+    for (arguments, subject) in rows {
+        let mut kvtide = Kvtide::start(program, &[&["serve"], arguments].concat());
+        kvtide.wait_for_log(subject);
+    }
 }
 
 #[test]

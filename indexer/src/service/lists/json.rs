@@ -1,0 +1,148 @@
+//! Lists of a JSON document.
+
+use std::collections::VecDeque;
+
+use memchr::memchr;
+
+use super::{Hash, Lists};
+
+/// A hash in hexadecimal digits, behind `0x`.
+const LONGEST_HASH: usize = 18;
+
+/// The document with empty lists, and the lists.
+pub(in crate::service) fn cut(document: &[u8]) -> Option<(Vec<u8>, Lists)> {
+    let (mut short, mut lists) = (Vec::new(), Lists::default());
+    let (mut kept, mut at) = (0, 0);
+    while let Some(found) = memchr(b'[', &document[at..]) {
+        let opening = at + found;
+        at = opening + 1;
+        let inside = &document[at..];
+        let rest = match name_before(&document[..opening]) {
+            Some(b"token_ids") => read(inside, token, &mut lists.token_ids)?,
+            Some(b"block_hashes") => read(inside, hash, &mut lists.block_hashes)?,
+            Some(_) | None => continue,
+        };
+        short.extend_from_slice(&document[kept..at]);
+        at = document.len() - rest.len();
+        kept = at;
+    }
+    short.extend_from_slice(&document[kept..]);
+    Some((short, lists))
+}
+
+/// The name whose value begins behind `text`. A quote behind a backslash is amid a string, and ends no name.
+fn name_before(text: &[u8]) -> Option<&[u8]> {
+    let name = text.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end().strip_suffix(b"\"")?;
+    let start =
+        name.len() - name.iter().rev().take_while(|byte| byte.is_ascii_lowercase() || **byte == b'_').count();
+    let quoted = name[..start].strip_suffix(b"\"")?;
+    (quoted.last() != Some(&b'\\')).then_some(&name[start..])
+}
+
+/// Reads a list whose bracket has been opened. Returns what comes from its closing bracket on.
+fn read<'a, T>(
+    inside: &'a [u8],
+    number: impl Fn(&'a [u8]) -> Option<(T, &'a [u8])>,
+    lists: &mut VecDeque<Vec<T>>,
+) -> Option<&'a [u8]> {
+    // Numbers take four bytes and more, mostly; else the list grows.
+    let mut numbers = Vec::with_capacity(memchr(b']', inside)? / 4);
+    let mut rest = trim(inside);
+    if rest.first() != Some(&b']') {
+        loop {
+            let (value, behind) = number(rest)?;
+            numbers.push(value);
+            rest = trim(behind);
+            let [b',', next @ ..] = rest else { break };
+            rest = trim(next);
+        }
+    }
+    lists.push_back(numbers);
+    rest.starts_with(b"]").then_some(rest)
+}
+
+/// What comes behind JSON's white space.
+#[inline(always)]
+fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\n' | b'\t' | b'\r', next @ ..] = text {
+        text = next;
+    }
+    text
+}
+
+/// A token, of which few have more than seven digits.
+#[inline(always)]
+fn token(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (values, count) = digit_values(text);
+    let (value, rest) = match count {
+        1..8 if count == 1 || values & 0xff != 0 => (number(values, count), &text[count as usize..]),
+        _ => decimal(text)?,
+    };
+    Some((value.try_into().ok()?, rest))
+}
+
+/// A number, a negative one by its bit pattern, or hexadecimal digits. Half of the numbers have a sign, as it comes: whatever
+/// branches on that is wrong half of the time.
+#[inline(always)]
+fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
+    if let [b'"', text @ ..] = text {
+        let end = memchr(b'"', &text[..text.len().min(LONGEST_HASH + 1)])?;
+        let hash = Hash::from_hex(str::from_utf8(&text[..end]).ok()?)?;
+        return Some((hash, &text[end + 1..]));
+    }
+    let sign = u64::from(*text.first()? == b'-');
+    let (value, rest) = decimal(&text[sign as usize..])?;
+    // Minus nothing is no integer in JSON.
+    if value.wrapping_sub(sign) > u64::MAX >> sign {
+        return None;
+    }
+    Some((Hash((value ^ sign.wrapping_neg()).wrapping_add(sign)), rest))
+}
+
+/// A number in decimal, eight digits at a time.
+#[inline(always)]
+fn decimal(text: &[u8]) -> Option<(u64, &[u8])> {
+    const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+    let (mut value, mut rest) = (0_u64, text);
+    loop {
+        let (values, count) = digit_values(rest);
+        // A branch, so that the next digits' place does not wait for these.
+        if count == 8 {
+            value = value.checked_mul(100_000_000)?.checked_add(number(values, 8))?;
+            rest = &rest[8..];
+            continue;
+        }
+        if count > 0 {
+            value = value.checked_mul(POWERS[count as usize])?.checked_add(number(values, count))?;
+        }
+        let rest = &rest[count as usize..];
+        // JSON has no zeros in front.
+        let digits = text.len() - rest.len();
+        return (digits == 1 || digits > 1 && text[0] != b'0').then_some((value, rest));
+    }
+}
+
+/// How many of the first eight bytes are digits in a row, and their values, the first one lowest. The values of what comes
+/// behind them mean nothing.
+#[inline(always)]
+fn digit_values(text: &[u8]) -> (u64, u32) {
+    let word = match text.first_chunk() {
+        Some(word) => *word,
+        None => std::array::from_fn(|index| text.get(index).copied().unwrap_or(0)),
+    };
+    let values = u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030;
+    // The high bit marks the first byte that is no digit, if there is one.
+    let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
+    (values, others.trailing_zeros() / 8)
+}
+
+/// The number of 1 to 8 digits: in pairs, then in fours, then all.
+#[inline(always)]
+fn number(values: u64, count: u32) -> u64 {
+    const FOURS: u64 = 0x0000_00ff_0000_00ff;
+    let digits = values << (64 - 8 * count);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+    let first = (pairs & FOURS).wrapping_mul(0x000f_4240_0000_0064);
+    let second = (pairs >> 16 & FOURS).wrapping_mul(0x0000_2710_0000_0001);
+    first.wrapping_add(second) >> 32
+}
