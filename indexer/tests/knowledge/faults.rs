@@ -379,6 +379,7 @@ impl World {
         self.hear_discovery(true);
         for _ in 0..4 * self.publishers.len() {
             self.publish();
+            self.hear_discovery(true);
             self.deliver(false);
             self.deliver_to_peer(false);
         }
