@@ -158,7 +158,7 @@ impl Indexer {
     /// [written down](Indexer::write_part), and hand the answer to [`Indexer::take_over`].
     #[must_use]
     pub fn wanted(&self) -> Vec<Wanted> {
-        self.wanted_of(|mirror| mirror.wanted())
+        self.wanted_of(Mirror::wanted)
     }
 
     pub(crate) fn wanted_of(&self, parts: impl Fn(&Mirror) -> Vec<Part>) -> Vec<Wanted> {

@@ -54,7 +54,7 @@ class KvtideDynamo(Kvtide):
     def __init__(self, environment, nats_url, *arguments):
         built = HERE.parents[1] / "bindings" / "dynamo" / "target" / "debug" / "kvtide-dynamo"
         binary = os.environ.get("KVTIDE_DYNAMO_BIN", built)
-        self.start(binary, "--nats", nats_url, *arguments, env=environment | {"KVTIDE_LOG": "kvtide=debug,info"})
+        self.start(binary, "--nats", nats_url, *map(str, arguments), env=environment | {"KVTIDE_LOG": "kvtide=debug,info"})
 
     def ready(self):
         """Whether it is ready, or what it still waits for."""

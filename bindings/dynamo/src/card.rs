@@ -42,7 +42,7 @@ pub struct Card {
     pub kv_cache_block_size: u32,
     /// An adapter's card says nothing about the worker.
     #[serde(default)]
-    lora: Option<serde::de::IgnoredAny>,
+    lora: Option<serde_json::Value>,
     /// How the engine runs.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,

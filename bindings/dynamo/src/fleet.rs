@@ -61,7 +61,9 @@ pub struct Planned {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Refused {
     /// Its blocks are of another size than its scope's.
-    #[error("worker {worker_id} of {endpoint} has blocks of {got} tokens, expected {expected}, as its scope's")]
+    #[error(
+        "worker {worker_id} of {endpoint} has blocks of {got} tokens, expected {expected}, as its scope's"
+    )]
     BlockSize {
         /// The worker.
         worker_id: u64,
@@ -85,7 +87,9 @@ pub enum Refused {
         got: String,
     },
     /// It keys its blocks in another way.
-    #[error("worker {worker_id} of {endpoint} says enable_eagle = {got}, expected {expected}, as its scope's")]
+    #[error(
+        "worker {worker_id} of {endpoint} says enable_eagle = {got}, expected {expected}, as its scope's"
+    )]
     Eagle {
         /// The worker.
         worker_id: u64,
@@ -107,7 +111,9 @@ pub enum Refused {
         got: u32,
     },
     /// No worker there says which model it serves, and none is configured.
-    #[error("nobody says which model worker {worker_id} of {endpoint} serves, and no --model is given for it")]
+    #[error(
+        "nobody says which model worker {worker_id} of {endpoint} serves, and no --model is given for it"
+    )]
     NoModel {
         /// The worker.
         worker_id: u64,
@@ -156,9 +162,12 @@ impl Fleet {
                     self.cards.insert((Endpoint { namespace, component, name: endpoint }, instance_id), card);
                 }
             }
-            DiscoveryInstance::EventSource { scope: EventScope::Endpoint { endpoint }, topic, publisher_id, metadata }
-                if topic == TOPIC =>
-            {
+            DiscoveryInstance::EventSource {
+                scope: EventScope::Endpoint { endpoint },
+                topic,
+                publisher_id,
+                metadata,
+            } if topic == TOPIC => {
                 let told: Descriptor = serde_json::from_value(metadata)?;
                 let Descriptor { worker: Worker { worker_id, dp_rank }, recovery_target: target, .. } = told;
                 // One that contradicts itself is nobody's.
@@ -178,11 +187,13 @@ impl Fleet {
     pub fn remove(&mut self, id: DiscoveryInstanceId) {
         match id {
             DiscoveryInstanceId::Endpoint(id) => {
-                let endpoint = Endpoint { namespace: id.namespace, component: id.component, name: id.endpoint };
+                let endpoint =
+                    Endpoint { namespace: id.namespace, component: id.component, name: id.endpoint };
                 self.instances.remove(&(endpoint, id.instance_id));
             }
             DiscoveryInstanceId::Model(id) if id.model_suffix.is_none() => {
-                let endpoint = Endpoint { namespace: id.namespace, component: id.component, name: id.endpoint };
+                let endpoint =
+                    Endpoint { namespace: id.namespace, component: id.component, name: id.endpoint };
                 self.cards.remove(&(endpoint, id.instance_id));
             }
             DiscoveryInstanceId::EventSource(id) if id.topic == TOPIC => {

@@ -8,9 +8,7 @@ use std::{
 
 use dynamo_runtime::{
     DistributedRuntime,
-    discovery::{
-        Discovery, DiscoveryEvent, DiscoveryInstance, DiscoveryQuery, EventScope, EventSourceQuery,
-    },
+    discovery::{Discovery, DiscoveryEvent, DiscoveryInstance, DiscoveryQuery, EventScope, EventSourceQuery},
     protocols::EndpointId,
 };
 use futures_util::StreamExt;
@@ -115,7 +113,9 @@ impl Following {
             self.subscribe(&mut feeds, url).await;
             self.apply(plan);
             self.readiness.heard_of(DISCOVERY);
-            let Some(Some((kind, event))) = stop.run_until_cancelled(self.changes.recv()).await else { break };
+            let Some(Some((kind, event))) = stop.run_until_cancelled(self.changes.recv()).await else {
+                break;
+            };
             self.note(kind, event);
             // What has come with it counts as one change.
             while let Ok((kind, event)) = self.changes.try_recv() {
@@ -259,7 +259,12 @@ fn subject(endpoint: &Endpoint) -> String {
 
 /// Reports what discovery says of a kind, until `stop`. A watch that ends is made anew: that it has ended says nothing about
 /// anybody, and the new one tells everything.
-async fn watch(discovery: Arc<dyn Discovery>, kind: Kind, changes: mpsc::Sender<Change>, stop: CancellationToken) {
+async fn watch(
+    discovery: Arc<dyn Discovery>,
+    kind: Kind,
+    changes: mpsc::Sender<Change>,
+    stop: CancellationToken,
+) {
     let mut backoff = BACKOFF[0];
     while !stop.is_cancelled() {
         let query = match kind {

@@ -122,15 +122,8 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let workers = Workers::new(&dynamo).await?;
     let (asked, has_peers) = (workers.clone(), !peers.is_empty());
     feeds.ask_indexes(move |request| asked.clone().ask(request));
-    let started = Following::start(
-        &dynamo,
-        Arc::clone(&indexer),
-        &feeds,
-        workers,
-        configured,
-        has_peers,
-        stop.clone(),
-    );
+    let started =
+        Following::start(&dynamo, Arc::clone(&indexer), &feeds, workers, configured, has_peers, stop.clone());
     let following = tokio::select! {
         started = started => started?,
         () = stopped_by_signal()? => return Ok(()),

@@ -21,17 +21,18 @@ use std::{
 use async_trait::async_trait;
 use dynamo_kv_router::{
     indexer::{
-        EventKind, KvIndexerMetrics, KvRouterError, LowerTierMatchDetails, MatchDetails, PreBoundEventCounters,
-        SyncIndexer, TieredMatchDetails, TieredMatchProvider, WorkerLookupStats, WorkerTask,
+        EventKind, KvIndexerMetrics, KvRouterError, LowerTierMatchDetails, MatchDetails,
+        PreBoundEventCounters, SyncIndexer, TieredMatchDetails, TieredMatchProvider, WorkerLookupStats,
+        WorkerTask,
     },
     protocols::{
-        ExternalSequenceBlockHash, KvCacheEventError, LocalBlockHash, OverlapScores, RouterEvent, StorageTier,
-        WorkerWithDpRank,
+        ExternalSequenceBlockHash, KvCacheEventError, LocalBlockHash, OverlapScores, RouterEvent,
+        StorageTier, WorkerWithDpRank,
     },
 };
 use kvtide_radix::{
-    BlockHash, Limits, Overlap, Rank, RankSettings, RankSlot, Reach, Reader, SequenceHash, Tier, Update, View, Writer,
-    index,
+    BlockHash, Limits, Overlap, Rank, RankSettings, RankSlot, Reach, Reader, SequenceHash, Tier, Update,
+    View, Writer, index,
 };
 use parking_lot::Mutex;
 use tracing::warn;
@@ -174,14 +175,14 @@ fn apply_one(
         Some(&slot) => slot,
         None => {
             let joined = update.join(event.rank, RankSettings::default());
-            let slot = joined.map_err(|_| KvCacheEventError::InvalidBlockSequence)?;
+            let slot = joined.map_err(|_| KvCacheEventError::CapacityExhausted)?;
             slots.insert(event.rank, slot);
             slot
         }
     };
     let outcome = update.apply(slot, &change);
     match outcome {
-        outcome if outcome.dropped > 0 => Err(KvCacheEventError::InvalidBlockSequence),
+        outcome if outcome.dropped > 0 => Err(KvCacheEventError::CapacityExhausted),
         // Blocks that wait for their parent are no error: they are placed when it comes.
         outcome if outcome.unknown > 0 => Err(KvCacheEventError::BlockNotFound),
         _ => Ok(()),
@@ -254,7 +255,10 @@ impl SyncIndexer for Tree {
 impl TieredMatchProvider for Tree {
     /// The device's overlap, and how much further each lower tier reaches: what is in a tier or a faster one counts, in whatever
     /// order. Hashes to continue from are left out: nothing has to be looked up behind this.
-    async fn find_tiered_matches(&self, sequence: &[LocalBlockHash]) -> Result<TieredMatchDetails, KvRouterError> {
+    async fn find_tiered_matches(
+        &self,
+        sequence: &[LocalBlockHash],
+    ) -> Result<TieredMatchDetails, KvRouterError> {
         let reaches = self.reaches(sequence);
         let tiers = [
             (StorageTier::HostPinned, Tier::Gpu, Tier::Host),

@@ -81,8 +81,14 @@ impl Workers {
             // The dump may be ahead of its number: what came since sets that right.
             let next = last_event_id.saturating_add(1);
             answer = match self.query(target, request, Some(next)).await? {
-                WorkerKvQueryResponse::TooNew { newest_available, .. } if newest_available == last_event_id => {
-                    return Ok(IndexAnswer::Dump { holds: translated(holds), last_event_id, behind: Vec::new() });
+                WorkerKvQueryResponse::TooNew { newest_available, .. }
+                    if newest_available == last_event_id =>
+                {
+                    return Ok(IndexAnswer::Dump {
+                        holds: translated(holds),
+                        last_event_id,
+                        behind: Vec::new(),
+                    });
                 }
                 WorkerKvQueryResponse::TreeDump { last_event_id: 0, .. } if last_event_id == 0 => {
                     return Ok(IndexAnswer::Dump { holds: Vec::new(), last_event_id, behind: Vec::new() });
@@ -114,7 +120,8 @@ impl Workers {
             supports_tree_dump_failed: true,
             kind: WorkerKvQueryKind::Recovery,
         };
-        let addressed = SingleIn::new(query).map(|query| AddressedRequest::for_instance(query, target.clone()));
+        let addressed =
+            SingleIn::new(query).map(|query| AddressedRequest::for_instance(query, target.clone()));
         let mut answers: ManyOut<WorkerKvQueryResponse> = self.router.generate(addressed).await?;
         answers.next().await.context("an answer without anything in it")
     }

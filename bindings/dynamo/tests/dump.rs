@@ -9,7 +9,8 @@ use dynamo_kv_router::protocols::{
     LocalBlockHash, RouterEvent, StorageTier,
 };
 use kvtide::{
-    Announced, Clock, Format, IndexAnswer, Indexer, KnowledgeState, Limits, PromptContent, Query, Scope, Stream,
+    Announced, Clock, Format, IndexAnswer, Indexer, KnowledgeState, Limits, PromptContent, Query, Scope,
+    Stream,
 };
 use kvtide_dynamo::translate;
 use kvtide_radix::{BlockHash, Rank};
@@ -35,14 +36,17 @@ fn dumped(number: u64) -> RouterEvent {
             mm_extra_info: None,
         }],
     });
-    RouterEvent::with_storage_tier(7, KvCacheEvent { event_id: number, data, dp_rank: 0 }, StorageTier::Device)
+    RouterEvent::with_storage_tier(
+        7,
+        KvCacheEvent { event_id: number, data, dp_rank: 0 },
+        StorageTier::Device,
+    )
 }
 
 #[test]
 fn millions_of_events_are_applied_in_two_seconds() {
     let indexer = Indexer::new(Limits::default(), Clock::default());
-    let stream =
-        Stream { announced: true, ..Stream::new("bus", Scope::new("m", 16), Format::Dynamo) };
+    let stream = Stream { announced: true, ..Stream::new("bus", Scope::new("m", 16), Format::Dynamo) };
     let stream = indexer.bind(stream).unwrap();
     let announced = Announced { publisher_id: 1, rank: Rank { worker_id: 7, dp_rank: 0 }, keeps_index: true };
     indexer.verify(&stream, indexer.clock().steady_ms(), None);

@@ -97,7 +97,6 @@ fn a_worker_that_differs_from_its_scope_is_refused_with_both_sides() {
     let plan = plan(&said);
     assert_eq!(ranks(&plan), [(7, 0)]);
     assert!(plan.publishers.is_empty());
-    let endpoint = endpoint;
     assert_eq!(
         plan.refused,
         [

@@ -159,7 +159,8 @@ async fn lower_tiers_count_in_whatever_order_they_stand() {
     assert_eq!((further(StorageTier::HostPinned), further(StorageTier::Disk)), (None, Some(4)));
 
     let details = device.find_match_details(prompt(9), false);
-    let theirs = query_lower_tiers_with_options(&lower, &prompt(9), &details, LowerTierQueryOptions::default());
+    let theirs =
+        query_lower_tiers_with_options(&lower, &prompt(9), &details, LowerTierQueryOptions::default());
     let theirs = theirs.get(&StorageTier::Disk).and_then(|details| details.hits.get(&worker)).copied();
     assert_eq!(theirs, Some(2), "Dynamo's tiers lose what stands behind a slower one");
     ours.shutdown();

@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 use kvtide_radix::Rank;
 
 use super::{BoundStream, Indexer};
-use crate::{Announced, IndexAnswer, IndexRequest, Part, mirror::Refusal, snapshot::Wanted, telemetry};
+use crate::{
+    Announced, IndexAnswer, IndexRequest, Part,
+    mirror::{Mirror, Refusal},
+    snapshot::Wanted,
+    telemetry,
+};
 
 /// Why a publisher cannot be announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -74,7 +79,7 @@ impl Indexer {
     /// they were announced, what was lost, or may have been. For each get an [`Indexer::index_request`].
     #[must_use]
     pub fn wanted_indexes(&self) -> Vec<Wanted> {
-        self.wanted_of(|mirror| mirror.wanted_indexes())
+        self.wanted_of(Mirror::wanted_indexes)
     }
 
     /// What to ask a worker for now; none if nothing is missing of it any more. Ask within a minute, and hand in whatever comes

@@ -83,18 +83,7 @@ impl Player {
                 self.indexer.announce(&self.stream, announced).unwrap();
             }
             Step::Withdraw { publisher } => self.indexer.withdraw(&self.stream, *publisher),
-            Step::AskIndex { publisher, wanted } => {
-                let all = self.indexer.wanted_indexes();
-                let found = all.into_iter().find(|wanted| wanted.part == Part::Publisher(*publisher));
-                let asked =
-                    found.and_then(|found| Some((found.clone(), self.indexer.index_request(&found)?)));
-                let got = match &asked {
-                    None => WantedSpec::Nothing,
-                    Some((_, request)) => request.first_event_id.map_or(WantedSpec::All, WantedSpec::From),
-                };
-                assert_eq!(got, *wanted, "kvtide wants that of publisher {publisher}");
-                self.asked_index = asked;
-            }
+            Step::AskIndex { publisher, wanted } => self.ask_index(*publisher, *wanted),
             Step::Index(answer) => {
                 if let Some((wanted, request)) = self.asked_index.take() {
                     let answer = index_answer(answer, request.rank);
@@ -116,6 +105,17 @@ impl Player {
             }
             Step::Expect(_) => {}
         }
+    }
+
+    fn ask_index(&mut self, publisher: u64, wanted: WantedSpec) {
+        let all = self.indexer.wanted_indexes();
+        let found = all.into_iter().find(|wanted| wanted.part == Part::Publisher(publisher));
+        self.asked_index = found.and_then(|found| Some((found.clone(), self.indexer.index_request(&found)?)));
+        let got = match &self.asked_index {
+            None => WantedSpec::Nothing,
+            Some((_, request)) => request.first_event_id.map_or(WantedSpec::All, WantedSpec::From),
+        };
+        assert_eq!(got, wanted, "kvtide wants that of publisher {publisher}");
     }
 
     /// What is known of a worker now.

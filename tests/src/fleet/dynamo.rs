@@ -175,7 +175,6 @@ impl Fleet {
         publisher.last = Some(frame.sequence);
         publisher.last_at = publisher.last_at.max(frame.at);
         let (whole, ranks) = (publisher.whole, publisher.ranks.clone());
-        let only = publisher.announced.map(|announced| rank(announced.worker));
         if again {
             for &rank in &ranks {
                 if self.is_in_charge(frame.publisher, rank) {
@@ -183,6 +182,21 @@ impl Fleet {
                 }
             }
         }
+        let fed = self.feed(frame, (whole, lost), since);
+        if lost > 0 {
+            // These had no event, so that nothing else shows what was lost.
+            for &rank in ranks.difference(&fed) {
+                if self.is_in_charge(frame.publisher, rank) {
+                    self.hole(rank, lost);
+                }
+            }
+        }
+        self.publishers.get_mut(&frame.publisher).unwrap().ranks.extend(fed);
+    }
+
+    /// Hands a frame's events to their ranks, and returns those that had any. So many frames are lost in front of it.
+    fn feed(&mut self, frame: &FrameSpec, (whole, lost): (bool, u64), since: u64) -> BTreeSet<Rank> {
+        let only = self.publishers[&frame.publisher].announced.map(|announced| rank(announced.worker));
         let mut fed = BTreeSet::new();
         for event in &frame.events {
             let rank = rank(event.worker);
@@ -199,15 +213,7 @@ impl Fleet {
                 self.of(rank).last_event_ms = Some(since);
             }
         }
-        if lost > 0 {
-            // These had no event, so that nothing else shows what was lost.
-            for &rank in ranks.difference(&fed) {
-                if self.is_in_charge(frame.publisher, rank) {
-                    self.hole(rank, lost);
-                }
-            }
-        }
-        self.publishers.get_mut(&frame.publisher).unwrap().ranks.extend(fed);
+        fed
     }
 
     pub(super) fn unreadable_frame(&mut self, publisher: Option<u64>) {
