@@ -10,6 +10,8 @@ events of one block each, or {"rank": 0, "restart": true} for another publisher 
 import asyncio
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import uvloop
 from dynamo._core import (
@@ -32,16 +34,23 @@ async def register(endpoint, settings):
     config.total_kv_blocks = 100_000
     config.max_num_batched_tokens = 8192
     config.data_parallel_size = settings["ranks"]
+    with tempfile.TemporaryDirectory() as folder:
+        # As much of a model as a card needs.
+        Path(folder, "config.json").write_text('{"model_type": "llama", "max_position_embeddings": 131072}')
+        await register_in(folder, endpoint, settings, config)
+
+
+async def register_in(folder, endpoint, settings, config):
     await register_model(
         ModelInput.Tokens,
         ModelType.Completions,
         endpoint,
-        "no/assets",
+        folder,
         settings["model"],
         worker_type=WorkerType.Aggregated,
         kv_cache_block_size=settings["declared_block_size"],
         runtime_config=config,
-        skip_model_assets=True,
+        ignore_weights=True,
     )
 
 

@@ -7,6 +7,8 @@ use kvtide::Scope;
 use kvtide_radix::Rank;
 use serde::Deserialize;
 
+use crate::Planned;
+
 /// Data-parallel ranks of a worker, at most: Dynamo's own limit.
 const RANKS: u32 = 4096;
 
@@ -38,7 +40,7 @@ impl From<&EndpointId> for Endpoint {
 pub struct Card {
     /// The name under which the model is served.
     pub display_name: String,
-    /// Tokens a block.
+    /// Tokens a block; 0 where that is not said.
     pub kv_cache_block_size: u32,
     /// An adapter's card says nothing about the worker.
     #[serde(default)]
@@ -70,9 +72,10 @@ impl Card {
         self.lora.is_none()
     }
 
-    /// The scope of its blocks. What a card does not say is not stated.
-    pub(crate) fn scope(&self) -> Scope {
-        Scope::new(self.display_name.clone(), self.kv_cache_block_size)
+    /// The stream of its events, if it says how large its blocks are. What else a card does not say is not stated.
+    pub(crate) fn planned(&self) -> Option<Planned> {
+        let scope = Scope::new(&self.display_name, self.kv_cache_block_size);
+        (scope.block_size > 0).then_some(Planned { scope, eagle: self.runtime_config.enable_eagle })
     }
 
     /// The ranks of a worker, if that can be.

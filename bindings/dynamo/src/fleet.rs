@@ -110,6 +110,16 @@ pub enum Refused {
         /// How many it declares.
         got: u32,
     },
+    /// It does not say how large its blocks are, and neither do others there.
+    #[error(
+        "nobody says how large the blocks of worker {worker_id} of {endpoint} are, and no --block-size is given"
+    )]
+    NoBlockSize {
+        /// The worker.
+        worker_id: u64,
+        /// Whose events it publishes.
+        endpoint: Endpoint,
+    },
     /// No worker there says which model it serves, and none is configured.
     #[error(
         "nobody says which model worker {worker_id} of {endpoint} serves, and no --model is given for it"
@@ -228,12 +238,19 @@ impl Fleet {
         let mut refused = BTreeSet::new();
         // A card counts once its worker can be reached.
         let served = self.cards.iter().filter(|(worker, _)| self.instances.contains(worker));
-        for ((serving, worker_id), card) in served {
-            let (endpoint, worker_id) = (card.events_of(serving), *worker_id);
-            let known = || so_far.get(&endpoint).cloned();
-            let own = || Planned { scope: card.scope(), eagle: card.runtime_config.enable_eagle };
-            let stream =
-                plan.streams.entry(endpoint.clone()).or_insert_with(|| known().unwrap_or_else(own)).clone();
+        let served = served.map(|((serving, worker_id), card)| (card.events_of(serving), *worker_id, card));
+        for (endpoint, _, card) in served.clone() {
+            if let Some(planned) = so_far.get(&endpoint).cloned().or_else(|| card.planned()) {
+                plan.streams.entry(endpoint).or_insert(planned);
+            }
+        }
+        for (endpoint, worker_id, card) in served {
+            let Some(stream) = plan.streams.get(&endpoint).or(configured).cloned() else {
+                plan.refused.push(Refused::NoBlockSize { worker_id, endpoint });
+                refused.insert(worker_id);
+                continue;
+            };
+            plan.streams.entry(endpoint.clone()).or_insert_with(|| stream.clone());
             if let Err(reason) = stream.fits(worker_id, &endpoint, card) {
                 refused.insert(worker_id);
                 plan.refused.push(reason);
@@ -289,7 +306,7 @@ impl Planned {
     fn fits(&self, worker_id: u64, endpoint: &Endpoint, card: &Card) -> Result<(), Refused> {
         let endpoint = || endpoint.clone();
         let (expected, got) = (self.scope.block_size, card.kv_cache_block_size);
-        if expected != got {
+        if expected != got && got > 0 {
             return Err(Refused::BlockSize { worker_id, endpoint: endpoint(), expected, got });
         }
         if self.scope.model != card.display_name {

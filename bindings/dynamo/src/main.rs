@@ -105,7 +105,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         bail!("expected DYN_EVENT_PLANE=nats, got {events:?}: frames are followed on NATS alone");
     }
     let configured = model.zip(block_size).map(|(model, block_size)| {
-        let scope = Scope::new(model, block_size);
+        let scope = Scope::new(&model, block_size);
         Planned { scope, eagle: false }
     });
     let stop = CancellationToken::new();

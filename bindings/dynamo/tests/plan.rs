@@ -131,6 +131,20 @@ fn without_a_card_the_configured_scope_counts() {
 }
 
 #[test]
+fn a_card_that_does_not_say_how_large_blocks_are_takes_what_others_say() {
+    let alone = [instance(7), card(7, 0, json!({})), source(100, 7, 0)];
+    let unsaid = plan(&alone);
+    assert_eq!(unsaid.refused, [Refused::NoBlockSize { worker_id: 7, endpoint: endpoint() }]);
+    assert!(unsaid.ranks.is_empty() && unsaid.publishers.is_empty());
+    let both = [&alone[..], &[instance(8), card(8, 64, json!({}))]].concat();
+    assert_eq!(ranks(&plan(&both)), [(7, 0), (8, 0)]);
+    let mut fleet = Fleet::default();
+    alone.into_iter().for_each(|one| fleet.add(one).unwrap());
+    let configured = Planned { scope: kvtide::Scope::new("m", 64), eagle: false };
+    assert_eq!(ranks(&fleet.plan(Some(&configured), &BTreeMap::new())), [(7, 0)]);
+}
+
+#[test]
 fn what_has_gone_or_is_told_anew_counts_no_more() {
     let mut fleet = Fleet::default();
     for one in [instance(7), card(7, 64, json!({})), source(100, 7, 0)] {

@@ -99,9 +99,8 @@ impl Mirror {
 
     /// How many ranks are announced of which something is missing that their worker has not been heard about yet.
     pub(crate) fn unheard_indexes(&self) -> usize {
-        let unheard = |missing: &Missing| missing.is_unheard() && self.followed.contains(&missing.source.id);
         let publishers = self.publishers.values().filter(|publisher| publisher.keeps_index());
-        publishers.filter(|publisher| publisher.missing.as_ref().is_some_and(unheard)).count()
+        publishers.filter(|publisher| publisher.missing.as_ref().is_some_and(Missing::is_unheard)).count()
     }
 
     /// Goes on with what a worker's own index has answered, and then with the frames that have waited, each as one version.
