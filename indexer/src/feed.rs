@@ -196,7 +196,7 @@ impl Feeds {
 
     /// Asks workers for what their own indexes can tell, of publishers that are [announced](Indexer::announce). `ask` puts one
     /// question to its worker, and says that it has failed if there is no answer within a minute.
-    pub fn ask_indexes<A>(&mut self, ask: impl Fn(IndexRequest) -> A + Send + 'static)
+    pub fn ask_indexes<A>(&self, ask: impl Fn(IndexRequest) -> A + Send + 'static)
     where
         A: Future<Output = IndexAnswer> + Send + 'static,
     {

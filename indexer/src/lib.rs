@@ -50,6 +50,7 @@ mod query;
 mod readiness;
 mod scope;
 pub mod service;
+pub mod serving;
 pub mod snapshot;
 mod stream;
 pub mod telemetry;

@@ -291,7 +291,7 @@ impl Fleet {
 }
 
 /// What discovery is watched for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// Where workers can be reached.
     Endpoints,

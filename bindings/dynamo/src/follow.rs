@@ -7,12 +7,14 @@ use std::{
 };
 
 use dynamo_runtime::{
-    DistributedRuntime,
     discovery::{Discovery, DiscoveryEvent, DiscoveryInstance, DiscoveryQuery, EventScope, EventSourceQuery},
     protocols::EndpointId,
 };
 use futures_util::StreamExt;
-use kvtide::{AnnounceError, Announced, BoundStream, Format, Indexer, Readiness, Stream, feed::Feeds};
+use kvtide::{
+    AnnounceError, Announced, BoundStream, Format, Indexer, Stream,
+    feed::{Bus, Feeds},
+};
 use kvtide_radix::Rank;
 use metrics::{describe_gauge, gauge};
 use tokio::sync::mpsc;
@@ -21,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use crate::{Endpoint, Fleet, Kind, Plan, Planned, Refused, Workers, fleet::TOPIC};
 
-/// What a start waits for first: see [`Readiness::wait_for`].
+/// What a start waits for first: see [`Readiness::wait_for`](kvtide::Readiness::wait_for).
 pub const DISCOVERY: &str = "Dynamo's discovery";
 /// Before a watch that has ended is made anew: at first, and at most.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
@@ -38,16 +40,22 @@ type Change = (Kind, DiscoveryEvent);
 pub struct Following {
     indexer: Arc<Indexer>,
     workers: Workers,
-    readiness: Arc<Readiness>,
-    /// The scope of endpoints of which nobody says what is served there.
-    configured: Option<Planned>,
-    has_peers: bool,
+    settings: Settings,
     fleet: Fleet,
     changes: mpsc::Receiver<Change>,
     streams: BTreeMap<Endpoint, Followed>,
     publishers: BTreeMap<u64, (Endpoint, Announced)>,
     ranks: BTreeMap<Rank, Endpoint>,
     refused: Vec<Refused>,
+}
+
+/// What is to be known beside discovery.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// The scope of endpoints of which nobody says what is served there.
+    pub configured: Option<Planned>,
+    /// Other kvtides are asked for what was missed, before workers are.
+    pub has_peers: bool,
 }
 
 /// A stream that is bound, and whether its messages are followed yet.
@@ -58,63 +66,65 @@ struct Followed {
 }
 
 impl Following {
-    /// Watches a runtime's discovery until `stop`, and waits for what there is at first: its streams are bound then, and nothing
-    /// is followed yet.
+    /// Watches discovery until `stop`.
     ///
-    /// # Errors
-    /// A scope that cannot be.
-    pub async fn start(
-        runtime: &DistributedRuntime,
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn new(
+        discovery: &Arc<dyn Discovery>,
         indexer: Arc<Indexer>,
-        feeds: &Feeds,
         workers: Workers,
-        configured: Option<Planned>,
-        has_peers: bool,
-        stop: CancellationToken,
-    ) -> anyhow::Result<Following> {
+        settings: Settings,
+        stop: &CancellationToken,
+    ) -> Following {
         describe_gauge!(REFUSED, "Workers that discovery announces and that are refused.");
         describe_gauge!(PUBLISHERS, "Publishers that discovery announces and that are followed.");
         let (sender, changes) = mpsc::channel(CHANGES);
         for kind in KINDS {
-            tokio::spawn(watch(runtime.discovery(), kind, sender.clone(), stop.clone()));
+            tokio::spawn(watch(Arc::clone(discovery), kind, sender.clone(), stop.clone()));
         }
-        let readiness = feeds.readiness();
-        let mut following = Following {
+        Following {
             indexer,
             workers,
-            readiness,
-            configured,
-            has_peers,
+            settings,
             fleet: Fleet::default(),
             changes,
             streams: BTreeMap::new(),
             publishers: BTreeMap::new(),
             ranks: BTreeMap::new(),
             refused: Vec::new(),
-        };
+        }
+    }
+
+    /// Waits for what there is at first: its streams are bound then, and nothing is followed yet. Whether it has come before
+    /// `stop`.
+    pub async fn learn(&mut self, stop: &CancellationToken) -> bool {
         let mut told = BTreeSet::new();
         while told.len() < KINDS.len() {
-            let Some((kind, event)) = following.changes.recv().await else { break };
+            let Some(Some((kind, event))) = stop.run_until_cancelled(self.changes.recv()).await else {
+                return false;
+            };
             if matches!(event, DiscoveryEvent::Resync(_)) {
-                told.insert(kind as u8);
+                told.insert(kind);
             }
-            following.note(kind, event);
+            self.note(kind, event);
         }
-        let plan = following.plan();
-        following.bind(&plan);
-        Ok(following)
+        let plan = self.plan();
+        self.bind(&plan);
+        true
     }
 
     /// Follows the streams, and whatever discovery says, until `stop`.
-    pub async fn run(mut self, mut feeds: Feeds, url: &str, stop: CancellationToken) -> Feeds {
+    pub async fn run(mut self, feeds: &Feeds, bus: &Bus, stop: &CancellationToken) {
         loop {
             let plan = self.plan();
             self.bind(&plan);
-            self.subscribe(&mut feeds, url).await;
+            self.subscribe(feeds, bus).await;
             self.apply(plan);
-            self.readiness.heard_of(DISCOVERY);
+            feeds.readiness().heard_of(DISCOVERY);
             let Some(Some((kind, event))) = stop.run_until_cancelled(self.changes.recv()).await else {
-                break;
+                return;
             };
             self.note(kind, event);
             // What has come with it counts as one change.
@@ -122,7 +132,6 @@ impl Following {
                 self.note(kind, event);
             }
         }
-        feeds
     }
 
     fn note(&mut self, kind: Kind, event: DiscoveryEvent) {
@@ -149,21 +158,24 @@ impl Following {
         let inhabited: BTreeSet<&Endpoint> = self.ranks.values().chain(publishing).collect();
         let so_far = self.streams.iter().filter(|(endpoint, _)| inhabited.contains(endpoint));
         let so_far = so_far.map(|(endpoint, stream)| (endpoint.clone(), stream.planned.clone()));
-        self.fleet.plan(self.configured.as_ref(), &so_far.collect())
+        self.fleet.plan(self.settings.configured.as_ref(), &so_far.collect())
     }
 
-    /// Binds streams that are new. One that nobody is in any more stays followed, and is another if others come.
+    /// Binds streams that are new. One that nobody is in any more stays followed; if others come, of another scope, it is let go.
     fn bind(&mut self, plan: &Plan) {
         for (endpoint, planned) in &plan.streams {
             if self.streams.get(endpoint).is_some_and(|stream| stream.planned == *planned) {
                 continue;
+            }
+            if let Some(left) = self.streams.remove(endpoint) {
+                self.indexer.unbind(&left.bound);
             }
             let Planned { scope, eagle } = planned.clone();
             let name = format!("{endpoint}/{}/{}", scope.model, scope.block_size);
             let stream = Stream {
                 eagle,
                 announced: true,
-                has_peers: self.has_peers,
+                has_peers: self.settings.has_peers,
                 ..Stream::new(name, scope, Format::Dynamo)
             };
             match self.indexer.bind(stream) {
@@ -176,10 +188,10 @@ impl Following {
         }
     }
 
-    async fn subscribe(&mut self, feeds: &mut Feeds, url: &str) {
+    async fn subscribe(&mut self, feeds: &Feeds, bus: &Bus) {
         for (endpoint, stream) in self.streams.iter_mut().filter(|(_, stream)| !stream.subscribed) {
             let subjects = vec![(subject(endpoint), Arc::clone(&stream.bound))];
-            match feeds.follow_nats(url, subjects).await {
+            match feeds.follow_nats(bus, subjects).await {
                 Ok(()) => stream.subscribed = true,
                 Err(reason) => warn!(%endpoint, %reason, "cannot follow an endpoint"),
             }

@@ -15,6 +15,6 @@ mod workers;
 pub use card::{Card, Endpoint};
 pub use event::translate;
 pub use fleet::{Fleet, Kind, Plan, Planned, Refused, Source};
-pub use follow::{DISCOVERY, Following};
+pub use follow::{DISCOVERY, Following, Settings};
 pub use tree::Tree;
 pub use workers::Workers;
