@@ -6,14 +6,14 @@ VENV := .venv
 VLLM_VENV := .venv-vllm
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test e2e-vllm shape lint rust models docs python tools clean
+.PHONY: demo test e2e-vllm shape lint rust models docs dynamo python tools clean
 
 # Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
 demo:
 	$(CARGO) run --release --locked -p kvtide -- demo
 
 # Installs what is missing, then runs everything.
-test: shape lint rust models docs python
+test: shape lint rust models docs dynamo python
 
 # Two real vLLM servers on the CPU, and kvtide beside them: 7 GB to install, ten minutes to run.
 e2e-vllm: $(VLLM_VENV)/ready
@@ -38,8 +38,15 @@ models:
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-python: tools $(VENV)/ready
+# In its folder: cargo reads the flags that Dynamo's runtime needs from there.
+dynamo: tools
+	cd bindings/dynamo && $(CARGO) fmt --check
+	cd bindings/dynamo && $(CARGO) clippy --all-targets --locked -- -D warnings
+	cd bindings/dynamo && $(CARGO) test --locked
+
+python: tools dynamo $(VENV)/ready
 	$(CARGO) build --locked -p kvtide
+	cd bindings/dynamo && $(CARGO) build --locked
 	$(VENV)/bin/python -m pytest -q --timeout 120 tests/python
 
 tools:
@@ -58,4 +65,5 @@ $(VLLM_VENV)/ready: tests/python/e2e_vllm.txt
 
 clean:
 	$(CARGO) clean
+	cd bindings/dynamo && $(CARGO) clean
 	rm -rf $(VENV) $(VLLM_VENV)

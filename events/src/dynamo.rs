@@ -139,7 +139,8 @@ fn place(data: Data, tier: Option<Tier>, residency: Residency) -> Result<Event, 
     }
     let layer = || tier.map(|tier| Layer::new(tier, Group::FULL)).ok_or(Ignored::UnknownTier);
     match data {
-        Data::Stored { parent, blocks } => {
+        Data::Stored { is_unplaced: true, .. } => Err(Ignored::Unplaced),
+        Data::Stored { parent, blocks, .. } => {
             Ok(Event::Stored(Stored { layer: layer()?, parent, blocks: Blocks::Hashed(blocks) }))
         }
         Data::Removed { names } => Ok(Event::Removed(Removed { layer: layer()?, names })),
@@ -172,7 +173,7 @@ struct Numbered {
 }
 
 enum Data {
-    Stored { parent: Option<SequenceHash>, blocks: Vec<Block> },
+    Stored { parent: Option<SequenceHash>, is_unplaced: bool, blocks: Vec<Block> },
     Removed { names: Vec<SequenceHash> },
     Cleared,
 }
@@ -214,10 +215,11 @@ fn decode_data(reader: &mut Reader<'_>) -> Result<Result<Data, Ignored>, DecodeE
 }
 
 fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
-    let (mut parent, mut blocks) = (None, None);
+    let (mut parent, mut position, mut blocks) = (None, None, None);
     for _ in 0..reader.map("stored blocks (a map)")? {
         match reader.name()? {
             b"parent_hash" => parent = reader.optional_hash("the parent's hash")?.map(SequenceHash),
+            b"start_position" => position = reader.optional_u32("start_position")?,
             b"blocks" => {
                 let count = reader.array("an array of blocks")?;
                 let mut list = Vec::with_capacity(reader.at_most(count, BLOCK_BYTES));
@@ -229,7 +231,12 @@ fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
             _other => reader.skip()?,
         }
     }
-    Ok(Data::Stored { parent, blocks: present(reader, blocks, "blocks")? })
+    let is_behind_others = position.is_some_and(|position| position > 0);
+    Ok(Data::Stored {
+        parent,
+        is_unplaced: parent.is_none() && is_behind_others,
+        blocks: present(reader, blocks, "blocks")?,
+    })
 }
 
 fn decode_block(reader: &mut Reader<'_>) -> Result<Block, DecodeError> {

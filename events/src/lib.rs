@@ -40,6 +40,8 @@ pub enum Ignored {
     UnknownTier,
     /// A group of layers beyond those that are told apart.
     UnknownGroup,
+    /// Blocks that stand behind others of which none is named.
+    Unplaced,
     /// Blocks that a cache owner or another host holds, not the rank itself.
     OtherResidency,
     /// A residency domain that is not known here.

@@ -7,11 +7,13 @@ mod replay;
 mod serve;
 mod token;
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use kvtide::config::{Config, File, LogConfig, LogFormat, with_environment};
-use tracing_subscriber::EnvFilter;
+use kvtide::{
+    config::{Config, File, LogConfig, with_environment},
+    serving::{Failure, start_log},
+};
 
 /// Tells a request router how much of a prompt's KV cache every inference worker already holds.
 #[derive(Parser)]
@@ -39,9 +41,6 @@ enum Command {
     /// Play recorded streams of real engines and compare every answer with the engine's own.
     Replay(replay::Arguments),
 }
-
-/// What ends a command early, in words.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the command that the arguments name.
 pub(crate) fn run() -> ExitCode {
@@ -82,14 +81,4 @@ fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Token(arguments) => token::run(arguments),
         Command::Replay(arguments) => replay::run(&arguments),
     }
-}
-
-fn start_log(config: &LogConfig) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&config.level)?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    Ok(())
 }

@@ -1,12 +1,15 @@
 //! Feeds: what brings events to an indexer from elsewhere.
 
 mod engines;
+mod indexes;
 mod nats;
 mod peers;
 mod refusals;
+mod turns;
 mod zmq;
 
 use std::{
+    future::Future,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -15,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
-use crate::{BoundStream, Indexer, Readiness, snapshot::Peer};
+use crate::{BoundStream, IndexAnswer, IndexRequest, Indexer, Readiness, snapshot::Peer};
 use engines::Engines;
 
 pub use engines::FollowedEngine;
@@ -189,6 +192,15 @@ impl Feeds {
     #[must_use]
     pub fn peers(&self) -> &[String] {
         self.peers.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Asks workers for what their own indexes can tell, of publishers that are [announced](Indexer::announce). `ask` puts one
+    /// question to its worker, and says that it has failed if there is no answer within a minute.
+    pub fn ask_indexes<A>(&self, ask: impl Fn(IndexRequest) -> A + Send + 'static)
+    where
+        A: Future<Output = IndexAnswer> + Send + 'static,
+    {
+        self.tasks.spawn(indexes::run(Arc::clone(&self.indexer), ask, self.stop.clone()));
     }
 
     /// Takes no new messages, applies those that are here already, and ends.

@@ -1,5 +1,6 @@
 //! The index of a whole fleet: streams bound to scopes, each scope mirrored by itself.
 
+mod announced;
 mod letting_go;
 mod proofs;
 mod queries;
@@ -29,6 +30,7 @@ use crate::{
     unreached::Unreached,
 };
 
+pub use announced::AnnounceError;
 use proofs::digest;
 pub use received::{Message, Received};
 pub use workers::RegisterError;

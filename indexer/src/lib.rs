@@ -51,6 +51,7 @@ mod query;
 mod readiness;
 mod scope;
 pub mod service;
+pub mod serving;
 pub mod snapshot;
 mod stream;
 pub mod telemetry;
@@ -62,11 +63,11 @@ pub use clock::Clock;
 pub use feedback::{Drift, FeedbackState, Observation};
 pub use freshness::{Freshness, FreshnessLimits, Unusable};
 pub use indexer::{
-    ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
+    AnnounceError, ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
 };
 pub use instance::{Instance, InstanceError};
 pub use limits::Limits;
-pub use mirror::{Applied, Part, ReplayRequest};
+pub use mirror::{Announced, Applied, IndexAnswer, IndexRequest, Part, ReplayRequest};
 pub use query::{PromptContent, PromptMedia, Query, QueryError};
 pub use readiness::{NotReady, Readiness};
 pub use scope::{Scope, ScopeQuery};

@@ -3,6 +3,7 @@
 //! What a message does is decided in three steps: whose it is and whether it continues ([`dynamo`], [`engine`],
 //! [`direct`]), what that makes of the rank ([`rank`], [`replay`]), and what the tree makes of its events.
 
+mod announced;
 mod claims;
 mod direct;
 mod dynamo;
@@ -16,15 +17,18 @@ mod replay;
 mod saved;
 mod source;
 mod unkept;
+mod worker_index;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kvtide_radix::{Outcome, Writer};
 
 use crate::clock::Clock;
+use announced::Announcements;
 use early::Early;
 use ranks::Ranks;
 
+pub use announced::Announced;
 pub(crate) use dynamo::Publisher;
 pub(crate) use engine::LiveBatch;
 pub use handover::Part;
@@ -32,6 +36,7 @@ pub use replay::ReplayRequest;
 pub(crate) use replay::ReplayedBatch;
 pub(crate) use saved::{KnownStream, SavedMirror};
 pub(crate) use source::Source;
+pub use worker_index::{IndexAnswer, IndexRequest};
 
 /// So many messages of a rank or publisher wait for what is missing in front of them, and so many bytes of them; one more,
 /// and it is lost.
@@ -44,6 +49,9 @@ pub(crate) struct Mirror {
     ranks: Ranks,
     publishers: HashMap<u64, Publisher>,
     early: Early,
+    announcements: Announcements,
+    /// Sources of which it is proven that their messages arrive.
+    followed: HashSet<u32>,
     clock: Clock,
     /// When something of a source was lost of which nobody knows whose it was.
     doubted_ms: HashMap<u32, u64>,
@@ -134,7 +142,7 @@ impl Applied {
 
 /// Why a source may not feed a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Refusal {
+pub(crate) enum Refusal {
     /// Another one feeds it.
     OtherSource,
     /// There is no room for another rank.
@@ -156,6 +164,8 @@ impl Mirror {
             ranks: Ranks::default(),
             publishers: HashMap::new(),
             early: Early::default(),
+            announcements: Announcements::default(),
+            followed: HashSet::new(),
             clock,
             doubted_ms: HashMap::new(),
             looked_ms: 0,
@@ -168,14 +178,16 @@ impl Mirror {
         let mut all = self.apply_due();
         all.extend(self.give_up_overdue());
         all.extend(self.give_up_wanted());
+        all.extend(self.drop_unannounced());
         all.extend(self.expire_parked());
         all
     }
 
     /// Everything that a source had published at that time is applied. Of ranks of which nothing came in order since
     /// `doubted_ms`, when messages may have been lost, that is not known.
-    pub(crate) fn verify(&mut self, source: Source, until_ms: u64, doubted_ms: Option<u64>) {
+    pub(crate) fn verify(&mut self, source: Source, until_ms: u64, doubted_ms: Option<u64>) -> Applied {
         let doubted_ms = doubted_ms.max(self.doubted_ms.get(&source.id).copied());
+        self.followed.insert(source.id);
         let Mirror { ranks, early, writer, .. } = self;
         writer.update(|update| {
             for stream in ranks.of_mut(source) {
@@ -184,6 +196,7 @@ impl Mirror {
                 }
             }
         });
+        doubted_ms.map_or_else(Applied::default, |doubted_ms| self.doubt_announced(source, doubted_ms))
     }
 
     fn times(&self, published_at_ms: Option<u64>) -> Times {

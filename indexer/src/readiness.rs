@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use kvtide_radix::Knowledge;
+use kvtide_radix::{Knowledge, RankState};
 use parking_lot::Mutex;
 
 use crate::Indexer;
@@ -25,18 +25,22 @@ pub struct NotReady {
     pub awaited: Vec<String>,
     /// Ranks of which it is not known yet whether their stream goes on, or what they have missed.
     pub recovering_ranks: usize,
+    /// Ranks whose publishers are announced, and whose workers have not told yet what they hold.
+    pub unheard_ranks: usize,
+    /// Ranks that are known in all.
+    pub known_ranks: usize,
 }
 
 impl Readiness {
     /// A source has to be heard of first, unless the start is over.
-    pub(crate) fn wait_for(&self, source: &str) {
+    pub fn wait_for(&self, source: &str) {
         if !self.over.load(Ordering::Relaxed) {
             self.awaited.lock().insert(source.to_owned());
         }
     }
 
     /// A source was heard of, or cannot be for now.
-    pub(crate) fn heard_of(&self, source: &str) {
+    pub fn heard_of(&self, source: &str) {
         if !self.over.load(Ordering::Relaxed) {
             self.awaited.lock().remove(source);
         }
@@ -53,11 +57,13 @@ impl Readiness {
         let awaited: Vec<String> = self.awaited.lock().iter().cloned().collect();
         let scopes = indexer.scopes();
         let ranks = scopes.iter().flat_map(|scope| &scope.ranks);
-        let recovering_ranks = ranks.filter(|rank| rank.watermark.knowledge == Knowledge::Recovering).count();
-        if awaited.is_empty() && recovering_ranks == 0 {
+        let recovers = |rank: &&RankState| rank.watermark.knowledge == Knowledge::Recovering;
+        let (known_ranks, recovering_ranks) = (ranks.clone().count(), ranks.filter(recovers).count());
+        let unheard_ranks = indexer.unheard_indexes();
+        if awaited.is_empty() && recovering_ranks == 0 && unheard_ranks == 0 {
             self.over.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        Err(NotReady { awaited, recovering_ranks })
+        Err(NotReady { awaited, recovering_ranks, unheard_ranks, known_ranks })
     }
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     BindError, Indexer, Part, Scope,
     indexer::{ScopeIndex, direct_name},
-    mirror::{KnownStream, SavedMirror},
+    mirror::{KnownStream, Mirror, SavedMirror},
     stream::Format,
 };
 
@@ -49,7 +49,7 @@ pub struct Summary {
 pub struct Wanted {
     /// What to ask another kvtide for.
     pub part: Part,
-    scope: Scope,
+    pub(crate) scope: Scope,
 }
 
 /// Why there is no snapshot, or it is of no use.
@@ -158,8 +158,12 @@ impl Indexer {
     /// [written down](Indexer::write_part), and hand the answer to [`Indexer::take_over`].
     #[must_use]
     pub fn wanted(&self) -> Vec<Wanted> {
+        self.wanted_of(Mirror::wanted)
+    }
+
+    pub(crate) fn wanted_of(&self, parts: impl Fn(&Mirror) -> Vec<Part>) -> Vec<Wanted> {
         let of_scope = |index: Arc<ScopeIndex>| {
-            let wanted = index.mirror.lock().wanted();
+            let wanted = parts(&index.mirror.lock());
             wanted.into_iter().map(move |part| Wanted { part, scope: index.scope.clone() })
         };
         self.scope_indexes().into_iter().flat_map(of_scope).collect()

@@ -27,6 +27,9 @@ pub struct Stream {
     pub has_peers: bool,
     /// It was registered while the service runs. Those come and go, so that all of them are counted together.
     pub registered: bool,
+    /// Of Dynamo: publishers are [announced](crate::Indexer::announce) by a discovery that knows which of them live. Frames of
+    /// others wait for ten seconds, and are dropped then.
+    pub announced: bool,
 }
 
 impl Stream {
@@ -34,8 +37,8 @@ impl Stream {
     #[must_use]
     pub fn new(name: impl Into<String>, scope: Scope, format: Format) -> Stream {
         let gap_policy = GapPolicy::default();
-        let (eagle, has_peers, registered) = (false, false, false);
-        Stream { name: name.into(), scope, eagle, format, gap_policy, has_peers, registered }
+        let (eagle, has_peers, registered, announced) = (false, false, false, false);
+        Stream { name: name.into(), scope, eagle, format, gap_policy, has_peers, registered, announced }
     }
 }
 

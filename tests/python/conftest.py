@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+# What Dynamo's own trees have to say would fill the screen.
+os.environ.setdefault("DYN_LOG", "off")
+
 HERE = Path(__file__).parent
 PATIENCE_S = 20
 BLOCK_SIZE = 4
@@ -60,7 +63,10 @@ class Process:
 
 class Kvtide(Process):
     def __init__(self, *arguments):
-        super().__init__(KVTIDE, "serve", "--listen", "127.0.0.1:0", *arguments, stderr=subprocess.PIPE)
+        self.start(KVTIDE, "serve", *arguments)
+
+    def start(self, *command, **options):
+        Process.__init__(self, *command, "--listen", "127.0.0.1:0", stderr=subprocess.PIPE, **options)
         self.log = []
         threading.Thread(target=lambda: self.log.extend(self.child.stderr), daemon=True).start()
         self.url = self.log_line(r"listening on (\S+)")[1]
@@ -101,10 +107,16 @@ class Told(Process):
     def __init__(self, script, *arguments, **options):
         command = [sys.executable, HERE / script, *map(str, arguments)]
         super().__init__(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+        self._greet()
+
+    def _greet(self):
         self._expect("ready")
 
     def _expect(self, word):
-        assert self.child.stdout.readline().strip() == word
+        assert self._read() == word
+
+    def _read(self):
+        return self.child.stdout.readline().strip()
 
     def _order(self, **order):
         self.child.stdin.write(json.dumps(order) + "\n")

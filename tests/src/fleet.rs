@@ -3,6 +3,7 @@
 
 mod dynamo;
 mod engine;
+mod index;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use crate::{
     vectors::{BLOCK_SIZE, BatchSpec, EventSpec, Expected, Kind, State, Step, StreamSpec, prompt, rank},
 };
 use dynamo::Publisher;
+use index::AskedIndex;
 
 /// One stream's ranks.
 pub struct Fleet {
@@ -22,6 +24,9 @@ pub struct Fleet {
     ranks: BTreeMap<Rank, Known>,
     publishers: BTreeMap<u64, Publisher>,
     asked: Option<Asked>,
+    asked_index: Option<AskedIndex>,
+    /// It is proven that frames arrive.
+    followed: bool,
     looked_ms: u64,
     /// When a frame came of which nobody knows whose it was.
     doubted_ms: Option<u64>,
@@ -46,6 +51,8 @@ struct Known {
     parked: Vec<(u64, u64)>,
     /// Since when it waits for an answer, and what has come meanwhile, and when.
     recovery: Option<(u64, Vec<(u64, BatchSpec)>)>,
+    /// It waits for what its worker tells.
+    awaits_index: bool,
     /// It waits though nothing is known to be missing.
     unproven: bool,
     /// How often the connection was made anew.
@@ -86,6 +93,8 @@ impl Fleet {
             ranks,
             publishers,
             asked: None,
+            asked_index: None,
+            followed: false,
             looked_ms: 0,
             doubted_ms: None,
         }
@@ -99,6 +108,13 @@ impl Fleet {
             Step::Answer(batches) => self.answer(batches),
             Step::Frame(frame) => self.frame(frame),
             Step::UnreadableFrame { publisher } => self.unreadable_frame(*publisher),
+            Step::Announce(announced) => self.announce(*announced),
+            Step::Withdraw { publisher } => self.withdraw(*publisher),
+            Step::AskIndex { publisher, wanted } => {
+                let got = self.ask_index(*publisher);
+                assert_eq!(got, *wanted, "the reference wants that of publisher {publisher}");
+            }
+            Step::Index(answer) => self.index(answer),
             Step::Events { worker, first_id, events } => self.events(rank(*worker), *first_id, events),
             Step::Verify { ago, doubted_ago } => {
                 self.verify(self.now_ms - ago, doubted_ago.map(|ago| self.now_ms - ago));
@@ -108,6 +124,7 @@ impl Fleet {
                 self.now_ms += ms;
                 self.frames_overdue();
                 self.answers_overdue();
+                self.indexes_overdue();
                 self.expire();
             }
             Step::Expect(_) => {}
@@ -120,8 +137,8 @@ impl Fleet {
         let rank = rank(worker);
         let nothing = Expected { worker, ..Expected::default() };
         let Some(known) = self.ranks.get(&rank) else { return nothing };
-        let state =
-            if known.recovery.is_some() { State::Recovering } else { known.state.unwrap_or(State::Unknown) };
+        let recovers = known.recovery.is_some() || known.awaits_index;
+        let state = if recovers { State::Recovering } else { known.state.unwrap_or(State::Unknown) };
         let reach = self.blocks.reach(rank, &prompt()).map(|tokens| tokens / BLOCK_SIZE);
         let waiting = known.recovery.iter().flat_map(|(_, waiting)| waiting);
         let early = self.publishers.values().flat_map(|publisher| publisher.early.values());
@@ -293,11 +310,16 @@ impl Fleet {
             self.publishers.iter().filter(|(_, one)| !one.early.is_empty()).map(|(&id, _)| id).collect();
         for known in self.ranks.values_mut() {
             let in_charge = known.publishers.last().map(|&(id, _)| id);
-            let incomplete = in_charge.is_some_and(|id| early.contains(&id)) || known.recovery.is_some();
+            let waits = known.recovery.is_some() || known.awaits_index;
+            let incomplete = in_charge.is_some_and(|id| early.contains(&id)) || waits;
             let in_order = doubted_ms.is_none_or(|doubted| known.last_event_ms > Some(doubted));
             if known.state.is_some() && !incomplete && in_order {
                 known.verified_ms = known.verified_ms.max(Some(until_ms));
             }
+        }
+        self.followed = true;
+        if let Some(doubted_ms) = doubted_ms {
+            self.doubt_announced(doubted_ms);
         }
     }
 }

@@ -32,6 +32,9 @@ pub struct StreamSpec {
     /// The engine can be asked for its batches.
     #[serde(default)]
     pub replays: bool,
+    /// Publishers are announced.
+    #[serde(default)]
+    pub announced: bool,
     /// The engine's configured rank.
     pub dp_rank: Option<u32>,
     /// Blocks stay where something is lost.
@@ -70,6 +73,22 @@ pub enum Step {
         /// Whose it was, if that can be read.
         publisher: Option<u64>,
     },
+    /// Discovery says that a publisher lives, and feeds a worker.
+    Announce(AnnouncedSpec),
+    /// Discovery says that it has gone.
+    Withdraw {
+        /// Who.
+        publisher: u64,
+    },
+    /// A publisher's worker is asked for what its own index tells; what it answers comes later.
+    AskIndex {
+        /// Whose.
+        publisher: u64,
+        /// What must be wanted then.
+        wanted: WantedSpec,
+    },
+    /// It answers the last question.
+    Index(IndexSpec),
     /// A program hands in events.
     Events {
         /// The worker.
@@ -129,6 +148,57 @@ pub struct FrameSpec {
     /// What it says.
     #[serde(default)]
     pub events: Vec<RankEvent>,
+}
+
+/// A publisher that is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnnouncedSpec {
+    /// Who publishes.
+    pub publisher: u64,
+    /// The worker.
+    #[serde(default = "seven")]
+    pub worker: u64,
+    /// Its worker keeps no index that could be asked.
+    #[serde(default)]
+    pub live_only: bool,
+}
+
+/// What is wanted of a worker's own index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WantedSpec {
+    /// Nothing.
+    Nothing,
+    /// Events from that one on.
+    From(u64),
+    /// Everything that it holds.
+    All,
+}
+
+/// What a worker's own index answers.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexSpec {
+    /// These events.
+    Events(Vec<RankEvent>),
+    /// What it holds, up to an event.
+    Dump {
+        /// That event.
+        last: u64,
+        /// What it holds.
+        holds: Vec<EventSpec>,
+        /// What it has taken since.
+        #[serde(default)]
+        behind: Vec<RankEvent>,
+    },
+    /// Nothing newer than that event.
+    Nothing {
+        /// That event.
+        last: u64,
+    },
+    /// It fails.
+    Failed,
 }
 
 /// An event of a frame.

@@ -261,6 +261,11 @@ fn expected_change(event: &dynamo::RouterEvent) -> Result<Event, Ignored> {
     };
     let layer = Layer::new(tier, Group::FULL);
     Ok(match &event.event.data {
+        KvCacheEventData::Stored(data)
+            if data.parent_hash.is_none() && data.start_position.is_some_and(|position| position > 0) =>
+        {
+            return Err(Ignored::Unplaced);
+        }
         KvCacheEventData::Stored(data) => {
             let blocks = data.blocks.iter().map(|block| Block {
                 name: SequenceHash(block.block_hash.0),

@@ -91,6 +91,19 @@ fn a_dynamo_clear_ignores_the_tier_but_not_the_domain() {
 }
 
 #[test]
+fn blocks_behind_others_of_which_none_is_named_are_no_start_of_a_prompt() {
+    let stored = |parent: Value, position: Value| {
+        let block = map([("block_hash", 1.into()), ("tokens_hash", 1.into())]);
+        let data = map([("parent_hash", parent), ("start_position", position), ("blocks", array([block]))]);
+        changes(&[router_event(1, map([("stored", data)]), &[])])
+    };
+    assert_eq!(stored(Value::Nil, 3.into()), [Err(Ignored::Unplaced)]);
+    assert_eq!(stored(Value::Nil, 0.into()), [held(1, Tier::Gpu)]);
+    assert_eq!(stored(Value::Nil, Value::Nil), [held(1, Tier::Gpu)]);
+    assert!(matches!(stored(7.into(), 3.into())[..], [Ok(Event::Stored(Stored { parent: Some(_), .. }))]));
+}
+
+#[test]
 fn unknown_dynamo_events_keep_their_number_and_harm_nothing() {
     let further = [("some_new_field", array([map([("x", 1.into())])])), ("session_id", "s".into())];
     let moved = map([("moved", map([("from", 1.into())]))]);

@@ -3,11 +3,11 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use kvtide::{Clock, Format, Indexer, Scope, config::File, feed::check_endpoint};
-
-use super::{
-    Failure,
-    serve::{Doors, bus, peers},
+use kvtide::{
+    Clock, Format, Indexer, Scope,
+    config::File,
+    feed::check_endpoint,
+    serving::{Doors, Failure, bus, peers},
 };
 
 #[derive(Args)]

@@ -16,14 +16,11 @@ use kvtide::{
     config::LISTEN,
     feed::Feeds,
     service::{Service, ServiceLimits},
+    serving::{Doors, Failure, bind, record_metrics, refuse_open, serve_until, stopped},
 };
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Failure,
-    serve::{Doors, bind, record_metrics, refuse_open, serve_until, stopped},
-};
 use fleet::Fleet;
 
 #[derive(Args)]

@@ -16,7 +16,7 @@ use kvtide::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Failure;
+use kvtide::serving::Failure;
 
 /// The arguments that give a prompt, of which there is at most one.
 const PROMPT: &str = "prompt";

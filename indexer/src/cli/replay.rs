@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kvtide::capture::{Capture, Expectation, Verdict, replay};
 use serde_json::json;
 
-use super::Failure;
+use kvtide::serving::Failure;
 
 #[derive(Args)]
 pub(super) struct Arguments {

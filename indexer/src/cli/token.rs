@@ -9,7 +9,7 @@ use std::{
 use clap::{Args, Subcommand};
 use kvtide::access::{NewToken, Role};
 
-use super::Failure;
+use kvtide::serving::Failure;
 
 #[derive(Args)]
 pub(super) struct Arguments {

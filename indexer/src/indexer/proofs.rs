@@ -66,7 +66,8 @@ impl Indexer {
     /// clock, and is applied now. Where messages may have been lost at `doubted_ms`, it says nothing of a rank of which
     /// nothing has come in order since.
     pub fn verify(&self, stream: &BoundStream, until_ms: u64, doubted_ms: Option<u64>) {
-        stream.scope.mirror.lock().verify(stream.source, until_ms, doubted_ms);
+        let applied = stream.scope.mirror.lock().verify(stream.source, until_ms, doubted_ms);
+        telemetry::count_message(stream, &applied);
     }
 }
 

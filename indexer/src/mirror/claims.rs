@@ -90,6 +90,25 @@ impl Claims {
         Claim::Successor
     }
 
+    /// Discovery says that the rank is that publisher's. Whether something of another may be here.
+    pub(super) fn settle(&mut self, publisher: u64, now_ms: u64) -> bool {
+        if self.is_free_for(publisher) {
+            self.current = Some(publisher);
+            return false;
+        }
+        self.retired.retain(|&(id, _)| id != publisher);
+        if self.current != Some(publisher) {
+            self.succeed(publisher, now_ms);
+        }
+        self.conflict = false;
+        true
+    }
+
+    /// Discovery says that the publisher which feeds the rank has gone.
+    pub(super) fn end(&mut self) {
+        *self = Claims::default();
+    }
+
     fn succeed(&mut self, publisher: u64, now_ms: u64) {
         if let Some(former) = self.current.replace(publisher) {
             self.retired.push((former, self.heard_at_ms));

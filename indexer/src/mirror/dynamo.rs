@@ -6,7 +6,7 @@ use kvtide_events::{Cursor, CutFrame, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
 
 use super::{
-    Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, handover::Missing,
+    Announced, Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, handover::Missing,
     rank::RankStream, ranks::Ranks, saved::SavedPublisher,
 };
 use crate::pending::PendingEvents;
@@ -25,8 +25,12 @@ pub(crate) struct Publisher {
     unreadable: u64,
     /// Ranks that it has fed. It may have lost them to another publisher since.
     pub(super) ranks: BTreeSet<Rank>,
-    /// What is missing that another kvtide may have seen.
+    /// What is missing that another kvtide may have seen, or its worker can tell.
     pub(super) missing: Option<Missing>,
+    /// What discovery says of it.
+    pub(super) announced: Option<Announced>,
+    /// The last event that its worker has told: a frame that goes on behind it is in turn, whatever its number.
+    told_up_to: Option<u64>,
 }
 
 /// A frame, and how it stands to its publisher's ones before it.
@@ -38,6 +42,8 @@ struct Incoming<'a> {
     lost: u64,
     /// Every frame from number 0 on has been seen.
     whole: bool,
+    /// The one rank that it may be about, if that is known.
+    only: Option<Rank>,
 }
 
 /// How a frame's number continues its publisher's.
@@ -65,11 +71,14 @@ impl Mirror {
         bytes: usize,
         pending: PendingEvents,
     ) -> Applied {
-        self.make_room_for(frame.publisher_id);
         let arrived_ms = self.clock.steady_ms();
-        let mut applied = Applied::default();
         let publisher = frame.publisher_id;
         let incoming = EarlyFrame { source, frame, bytes, arrived_ms, pending };
+        if self.is_unannounced(source, publisher) {
+            return self.hold(incoming);
+        }
+        let mut applied = Applied::default();
+        self.make_room_for(publisher);
         let state = self.publishers.entry(publisher).or_default();
         let missing = state.missing.clone();
         match state.stands(&incoming.frame) {
@@ -117,7 +126,11 @@ impl Mirror {
     pub(super) fn apply_due(&mut self) -> Vec<(u32, Applied)> {
         let now_ms = self.clock.steady_ms();
         let mut all = Vec::new();
-        while let Some((id, source, first)) = self.early.due(now_ms, |id| !self.is_wanted(id)) {
+        let may_give_up = |mirror: &Mirror, id| {
+            let source = mirror.early.first(id).map(|early| early.source);
+            !mirror.is_wanted(id) && source.is_some_and(|source| !mirror.is_unannounced(source, id))
+        };
+        while let Some((id, source, first)) = self.early.due(now_ms, |id| may_give_up(self, id)) {
             let mut applied = Applied::default();
             if !self.want(source, id, first - 1, &mut applied)
                 && let Some(early) = self.early.take_first(id)
@@ -127,6 +140,17 @@ impl Mirror {
             all.push((source.id, applied));
         }
         all
+    }
+
+    /// Applies what has waited of a publisher and does not have to any more.
+    pub(super) fn take_those_in_turn(&mut self, id: u64, applied: &mut Applied) {
+        while let Some(early) = self.early.first(id)
+            && let Some(publisher) = self.publishers.get(&id)
+            && !matches!(publisher.stands(&early.frame), Continuity::Early)
+            && let Some(first) = self.early.take_first(id)
+        {
+            self.apply_in_turn(first, applied);
+        }
     }
 
     /// Applies a frame, whatever is missing in front of it, and those that follow it without a gap.
@@ -169,7 +193,8 @@ impl Mirror {
             applied.refuse(Refusal::OtherSource, frame.events.len());
             return applied;
         }
-        let incoming = Incoming { frame, source, times, lost, whole: publisher.whole };
+        let only = publisher.announced.map(|announced| announced.rank);
+        let incoming = Incoming { frame, source, times, lost, whole: publisher.whole, only };
         let ranks = &mut self.ranks;
         self.writer.update(|update| {
             if restarted {
@@ -248,12 +273,12 @@ impl Mirror {
 
     /// Lets those publishers go to which no rank belongs, where there are very many. Who is retired stays known to
     /// the ranks.
-    fn make_room_for(&mut self, publisher_id: u64) {
+    pub(super) fn make_room_for(&mut self, publisher_id: u64) {
         if self.publishers.len() >= PUBLISHERS && !self.publishers.contains_key(&publisher_id) {
             let ranks = &mut self.ranks;
             self.publishers.retain(|&id, publisher| {
                 publisher.ranks.retain(|&rank| fed_by(ranks, rank, id).is_some());
-                !publisher.ranks.is_empty()
+                !publisher.ranks.is_empty() || publisher.announced.is_some()
             });
         }
     }
@@ -269,6 +294,10 @@ impl Incoming<'_> {
     fn feed(&self, ranks: &mut Ranks, update: &mut Update<'_>, applied: &mut Applied) -> BTreeSet<Rank> {
         let mut fed = BTreeSet::new();
         for event in &self.frame.events {
+            if self.only.is_some_and(|only| only != event.rank) {
+                applied.refuse(Refusal::OtherSource, 1);
+                continue;
+            }
             let claimed = ranks.claim(update, event.rank, self.source, RankSettings::default);
             let stream = match claimed {
                 Ok(stream) => stream,
@@ -327,13 +356,34 @@ impl Publisher {
     /// Goes on where it stands with another kvtide.
     pub(super) fn go_on(&mut self, theirs: &SavedPublisher) {
         let ranks = std::mem::take(&mut self.ranks);
-        *self = Publisher::restored(theirs, ranks.into_iter());
+        *self = Publisher { announced: self.announced, ..Publisher::restored(theirs, ranks.into_iter()) };
+    }
+
+    /// Goes on behind frames, if any were missing, and an event that its worker has told.
+    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, event: u64) {
+        self.frames = Cursor::at(self.frames.last().max(frames));
+        (self.told_up_to, self.unreadable, self.missing) = (Some(event), 0, None);
+    }
+
+    /// Whether its worker keeps an index of its own and can be asked.
+    pub(super) fn keeps_index(&self) -> bool {
+        self.announced.is_some_and(|announced| announced.keeps_index)
+    }
+
+    /// Whether a frame's first event is known already, or follows the last one that the worker has told; with `wholly` its last
+    /// one is known too.
+    fn was_told(&self, frame: &Frame, wholly: bool) -> bool {
+        let (first, last) = (frame.events.first(), frame.events.last());
+        let Some((told, (first, last))) = self.told_up_to.zip(first.zip(last)) else { return false };
+        if wholly { last.event_id <= told } else { first.event_id <= told.saturating_add(1) }
     }
 
     /// How a frame's number stands to those taken so far.
     fn stands(&self, frame: &Frame) -> Continuity {
         let starts = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.event_id == 1);
         match self.frames.step(frame.sequence) {
+            Step::Repeat if self.was_told(frame, true) => Continuity::Repeated,
+            Step::First | Step::Gap { .. } if self.was_told(frame, false) => Continuity::Behind { lost: 0 },
             Step::First if frame.sequence > 0 => Continuity::Early,
             Step::First | Step::Next => Continuity::Behind { lost: 0 },
             Step::Repeat if starts && frame.published_at_ms > self.last_published_at_ms => {
@@ -351,7 +401,8 @@ impl Publisher {
         let restarted = match self.stands(frame) {
             passed_over @ (Continuity::Repeated | Continuity::Contradicted) => return passed_over,
             Continuity::Restarted => {
-                *self = Publisher { ranks: std::mem::take(&mut self.ranks), ..Publisher::default() };
+                let (ranks, announced) = (std::mem::take(&mut self.ranks), self.announced);
+                *self = Publisher { ranks, announced, ..Publisher::default() };
                 true
             }
             Continuity::Behind { .. } | Continuity::Early => false,
@@ -363,6 +414,7 @@ impl Publisher {
                 0
             }
             Step::Next | Step::Repeat => 0,
+            Step::Gap { .. } if self.was_told(frame, false) => 0,
             Step::Gap { missing } => {
                 self.whole = false;
                 missing.saturating_sub(unreadable)
@@ -384,8 +436,8 @@ impl RankStream {
         applied: &mut Applied,
     ) -> bool {
         match self.claims.claim(publisher, times.steady_ms, self.source.conflict_silence_ms) {
-            Claim::Current => true,
-            Claim::Successor => {
+            Claim::Current if !self.is_unbegun() => true,
+            Claim::Current | Claim::Successor => {
                 self.begin_life(update, starts, applied);
                 true
             }

@@ -97,12 +97,22 @@ impl Early {
     /// Some publisher of which a frame has waited long enough for late ones, and which `may_give_up`; its stream, and its first
     /// frame's number.
     pub(super) fn due(&self, now_ms: u64, may_give_up: impl Fn(u64) -> bool) -> Option<(u64, Source, u64)> {
-        let due = |early: &EarlyFrame| early.arrived_ms + WAIT_MS <= now_ms;
-        let mut publishers = self.publishers.iter();
-        let (&id, waiting) =
-            publishers.find(|(id, waiting)| may_give_up(**id) && waiting.by_number.values().any(due))?;
-        let (&first, early) = waiting.by_number.first_key_value()?;
-        Some((id, early.source, first))
+        let mut overdue = self.overdue(now_ms, WAIT_MS);
+        let id = overdue.find(|&id| may_give_up(id))?;
+        let first = self.first(id)?;
+        Some((id, first.source, first.frame.sequence))
+    }
+
+    /// Publishers of which a frame has waited for so long.
+    pub(super) fn overdue(&self, now_ms: u64, wait_ms: u64) -> impl Iterator<Item = u64> {
+        let due = move |early: &EarlyFrame| early.arrived_ms + wait_ms <= now_ms;
+        let overdue = self.publishers.iter().filter(move |(_, waiting)| waiting.by_number.values().any(due));
+        overdue.map(|(&id, _)| id)
+    }
+
+    /// The publisher's first frame.
+    pub(super) fn first(&self, publisher: u64) -> Option<&EarlyFrame> {
+        self.frames(publisher).next().map(|(_, early)| early)
     }
 
     /// Takes out the publisher's first frame.
@@ -139,9 +149,11 @@ impl Early {
         }
     }
 
-    /// Forgets what waits of a publisher.
-    pub(super) fn forget(&mut self, publisher: u64) {
+    /// Forgets what waits of a publisher. Returns how many events that were.
+    pub(super) fn forget(&mut self, publisher: u64) -> usize {
+        let events = self.frames(publisher).map(|(_, early)| early.frame.events.len()).sum();
         self.drop_where(publisher, |_, _| true);
+        events
     }
 
     /// Publishers of which frames wait.

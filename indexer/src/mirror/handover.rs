@@ -24,19 +24,77 @@ pub enum Part {
     Rank(Rank),
 }
 
+/// A worker that was asked for what its index holds has so long to answer.
+const ANSWER_MS: u64 = 60_000;
+
 /// What is missing of a publisher.
 #[derive(Clone)]
 pub(super) struct Missing {
     /// The stream of its ranks.
-    source: Source,
-    /// The last frame that is.
-    up_to: u64,
+    pub(super) source: Source,
+    /// The last frame that is; none where it is only not known whether any is.
+    pub(super) up_to: Option<u64>,
+    /// The last frame that had been taken by then.
+    seen: Option<u64>,
+    pub(super) since_ms: u64,
     until_ms: u64,
     /// The ranks that wait for it.
     ranks: BTreeSet<Rank>,
+    /// The worker's latest events have not helped.
+    pub(super) wants_all: bool,
+    /// The worker was asked, and has answered or failed to.
+    heard: bool,
+    /// Another kvtide has told what it knows, and only the worker can tell whether that is all.
+    told_by_peer: bool,
 }
 
 impl Missing {
+    fn new(source: Source, seen: Option<u64>, ranks: BTreeSet<Rank>, now_ms: u64) -> Missing {
+        let (up_to, until_ms) = (None, now_ms + PATIENCE_MS);
+        let [wants_all, heard, told_by_peer] = [false; 3];
+        Missing { source, up_to, seen, since_ms: now_ms, until_ms, ranks, wants_all, heard, told_by_peer }
+    }
+
+    /// What a publisher has published before it was announced. Nothing waits for it.
+    pub(super) fn of_announced(source: Source, seen: Option<u64>, rank: Rank, now_ms: u64) -> Missing {
+        Missing { until_ms: u64::MAX, ..Missing::new(source, seen, BTreeSet::from([rank]), now_ms) }
+    }
+
+    /// What may have been lost of a publisher.
+    pub(super) fn of_doubted(source: Source, seen: Option<u64>, rank: Rank, now_ms: u64) -> Missing {
+        Missing::new(source, seen, BTreeSet::from([rank]), now_ms)
+    }
+
+    /// Whether other kvtides can be asked for it.
+    pub(super) fn asks_peers(&self) -> bool {
+        self.source.has_peers && !self.told_by_peer
+    }
+
+    /// The worker is asked: its answer has its own time.
+    pub(super) fn ask(&mut self, now_ms: u64) {
+        self.until_ms = self.until_ms.max(now_ms + ANSWER_MS);
+    }
+
+    /// The worker has answered, or has failed to.
+    pub(super) fn hear(&mut self) {
+        self.heard = true;
+        if self.until_ms < u64::MAX {
+            self.until_ms = self.since_ms + PATIENCE_MS;
+        }
+    }
+
+    pub(super) fn is_unheard(&self) -> bool {
+        !self.heard
+    }
+
+    /// Whether nothing of it is missed any more, once frames up to `last` were taken.
+    fn is_over(&self, last: Option<u64>) -> bool {
+        match self.up_to {
+            Some(up_to) => last >= Some(up_to),
+            None => last > self.seen,
+        }
+    }
+
     /// Ranks have gone. Whether nobody waits any more.
     pub(super) fn forget(&mut self, gone: &[Rank]) -> bool {
         self.ranks.retain(|rank| !gone.contains(rank));
@@ -48,7 +106,9 @@ impl Mirror {
     /// Parts of which something is missing that another kvtide may have seen.
     pub(crate) fn wanted(&self) -> Vec<Part> {
         let now_ms = self.clock.steady_ms();
-        let publishers = self.publishers.iter().filter(|(_, publisher)| publisher.missing.is_some());
+        let asks = |missing: &Missing| missing.asks_peers();
+        let publishers =
+            self.publishers.iter().filter(|(_, publisher)| publisher.missing.as_ref().is_some_and(asks));
         let ranks = self.ranks.iter().filter(|(_, stream)| stream.wants_a_peer(now_ms));
         let publishers = publishers.map(|(&id, _)| Part::Publisher(id));
         publishers.chain(ranks.map(|(rank, _)| Part::Rank(rank))).collect()
@@ -63,22 +123,31 @@ impl Mirror {
         }
     }
 
-    /// Whether a publisher's frames wait for what another kvtide has to tell.
+    /// Whether a publisher's frames wait for what another kvtide, or its worker, has to tell.
     pub(super) fn is_wanted(&self, publisher: u64) -> bool {
-        self.publishers.get(&publisher).is_some_and(|publisher| publisher.missing.is_some())
+        let missing = self.publishers.get(&publisher).and_then(|publisher| publisher.missing.as_ref());
+        missing.is_some_and(|missing| missing.up_to.is_some())
     }
 
     /// Frames are missing up to that one. The publisher's ranks wait, if others can be asked and no other publisher has fed
     /// them; whether they do.
     pub(super) fn want(&mut self, source: Source, id: u64, up_to: u64, applied: &mut Applied) -> bool {
-        let Some(publisher) = self.publishers.get_mut(&id).filter(|_| source.has_peers) else { return false };
-        if let Some(missing) = &mut publisher.missing {
-            missing.up_to = missing.up_to.max(up_to);
+        let Some(publisher) = self.publishers.get_mut(&id) else { return false };
+        if !source.has_peers && !publisher.keeps_index() {
+            return false;
+        }
+        if let Some(missing) = &mut publisher.missing
+            && missing.up_to.is_some()
+        {
+            missing.up_to = missing.up_to.max(Some(up_to));
             return true;
         }
         let is_new = publisher.ranks.is_empty();
         let named = if is_new { self.early.ranks_of(id) } else { publisher.ranks.clone() };
-        let fed = |rank: &Rank| self.ranks.get(*rank).is_some_and(|stream| stream.claims.current().is_some());
+        let fed = |rank: &Rank| {
+            let current = self.ranks.get(*rank).and_then(|stream| stream.claims.current());
+            current.is_some_and(|current| current != id)
+        };
         if named.is_empty() || (is_new && named.iter().any(fed)) {
             return false;
         }
@@ -98,18 +167,34 @@ impl Mirror {
             waiting
         });
         applied.recoveries += waiting.len() as u64;
-        let until_ms = self.clock.steady_ms() + PATIENCE_MS;
-        publisher.missing = Some(Missing { source, up_to, until_ms, ranks: waiting });
+        let missing = Missing::new(source, publisher.frames.last(), waiting, self.clock.steady_ms());
+        publisher.missing = Some(Missing { up_to: Some(up_to), ..missing });
         true
     }
 
     /// Frames have come while others were missing: whether all have, or none is missed any more.
     pub(super) fn look_for_missing(&mut self, id: u64, before: Missing, applied: &mut Applied) {
         let Some(publisher) = self.publishers.get_mut(&id) else { return };
-        if publisher.frames.last() >= publisher.missing.as_ref().map(|missing| missing.up_to) {
+        let last = publisher.frames.last();
+        if publisher.missing.as_ref().is_none_or(|missing| missing.is_over(last)) {
             publisher.missing = None;
             applied.recovered += self.end_waiting(before.ranks);
         }
+    }
+
+    /// Another kvtide has told what it knows, and nothing that waits shows whether that is all.
+    fn wait_for_worker(&mut self, id: u64, missing: Missing) {
+        let Some(publisher) = self.publishers.get_mut(&id) else { return };
+        let streams = &mut self.ranks;
+        self.writer.update(|update| {
+            for &rank in &missing.ranks {
+                if let Some(stream) = fed_by(streams, rank, id) {
+                    stream.wait_for_peers(update);
+                }
+            }
+        });
+        let (seen, until_ms) = (publisher.frames.last(), self.clock.steady_ms() + PATIENCE_MS);
+        publisher.missing = Some(Missing { seen, until_ms, told_by_peer: true, ..missing });
     }
 
     /// Ranks that still wait for peers do so no longer. Returns how many these were.
@@ -157,7 +242,8 @@ impl Mirror {
         }
         // Frames that did not decode, and none behind them.
         let last = self.publishers.get(&id).and_then(|publisher| publisher.frames.last());
-        if let Some(lost) = last.and_then(|last| up_to.checked_sub(last)).filter(|&lost| lost > 0) {
+        let lost = up_to.zip(last).and_then(|(up_to, last)| up_to.checked_sub(last));
+        if let Some(lost) = lost.filter(|&lost| lost > 0) {
             applied.add(self.lose_frames(id, lost));
         }
         self.end_waiting(ranks);
@@ -168,10 +254,11 @@ impl Mirror {
     fn take_over_publisher(&mut self, id: u64, saved: &SavedMirror) -> Option<(u32, Applied)> {
         let times = self.times(None);
         let publisher = self.publishers.get_mut(&id)?;
-        let Missing { source, up_to, ref ranks, .. } = *publisher.missing.as_ref()?;
-        let named = ranks.clone();
+        let missing = publisher.missing.clone()?;
+        let Missing { source, up_to, .. } = missing;
+        let has_seen = |last: Option<u64>| up_to.map_or(last > publisher.frames.last(), |_| last >= up_to);
         let theirs = saved.publisher(id).filter(|theirs| {
-            theirs.last >= Some(up_to) && theirs.last_published_at_ms >= publisher.last_published_at_ms
+            has_seen(theirs.last) && theirs.last_published_at_ms >= publisher.last_published_at_ms
         })?;
         // Numbers and times agree, or it may be another life under the same id.
         let agrees = |number: u64, at_ms: u64| match Some(number) <= theirs.last {
@@ -208,7 +295,11 @@ impl Mirror {
         if let Some(next) = self.early.take(id, theirs.last?.saturating_add(1)) {
             self.apply_in_turn(next, &mut applied);
         }
-        self.end_waiting(named);
+        if up_to.is_none() {
+            self.wait_for_worker(id, missing);
+        } else {
+            self.end_waiting(missing.ranks);
+        }
         Some((source.id, applied))
     }
 }
@@ -223,7 +314,7 @@ pub(super) struct Told<'a> {
 }
 
 impl RankStream {
-    fn wait_for_peers(&mut self, update: &mut Update<'_>) {
+    pub(super) fn wait_for_peers(&mut self, update: &mut Update<'_>) {
         self.recovery = Some(Recovery::of_peers());
         self.show(update);
     }
@@ -242,6 +333,8 @@ impl RankStream {
     ) {
         if self.claims.current().is_none() {
             self.claims = Claims::of(publisher, times.steady_ms);
+        }
+        if self.is_unbegun() {
             self.begin_life(update, false, applied);
         }
         if self.adopt(update, told) {

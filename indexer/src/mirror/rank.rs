@@ -108,6 +108,16 @@ impl RankStream {
         self.lower_tier_used = lower_tier_used;
     }
 
+    /// Whether no life is known to have begun since the rank's publisher is known.
+    pub(super) fn is_unbegun(&self) -> bool {
+        self.knowledge() == Knowledge::Unknown && !self.watermark.conflict
+    }
+
+    /// When something was last taken.
+    pub(super) fn applied_at_ms(&self) -> Option<u64> {
+        self.watermark.applied_at_ms
+    }
+
     /// Whether nothing was taken in this life so far.
     pub(super) fn has_had_nothing(&self) -> bool {
         self.watermark.applied_at_ms.is_none()
@@ -141,6 +151,15 @@ impl RankStream {
         update.forget(self.slot);
         self.end_recovery();
         self.watermark.knowledge = Knowledge::Unknown;
+    }
+
+    /// Its publisher has gone, or is another one of which nothing has come yet.
+    pub(super) fn await_life(&mut self, update: &mut Update<'_>) {
+        self.lose(update);
+        (self.recovery, self.cursor, self.unreadable) = (None, Cursor::default(), 0);
+        let Watermark { life, heard_at_ms, .. } = self.watermark;
+        self.watermark = Watermark { life, heard_at_ms, ..Watermark::default() };
+        self.show(update);
     }
 
     /// Two live publishers claim the rank. It lasts until a new life begins.
@@ -179,6 +198,18 @@ impl RankStream {
         (self.recovery, self.unreadable) = (None, 0);
         // When the newest event of it came, only the other one knows: it is not new here, unless nothing was.
         self.taken |= self.has_had_nothing();
+    }
+
+    /// Goes on behind an event that its worker has told.
+    pub(super) fn go_on_from(&mut self, knowledge: Knowledge, last: u64) {
+        self.cursor = Cursor::at(Some(last));
+        self.watermark.knowledge = knowledge;
+        (self.unreadable, self.taken) = (0, true);
+    }
+
+    /// A tier below the GPU may have been used.
+    pub(super) fn use_lower_tiers(&mut self) {
+        self.lower_tier_used = true;
     }
 
     /// Numbers are as a sender states them: sums of them may be anything.

@@ -1,6 +1,6 @@
 //! The ranks of a scope: who is known, who feeds whom, and who has gone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use kvtide_radix::{Life, Rank, RankSettings, RanksFull, Update};
 
@@ -131,6 +131,11 @@ impl Mirror {
     pub(crate) fn remove_source(&mut self, source: Source) -> usize {
         self.doubted_ms.remove(&source.id);
         self.remove_where(|_, stream| stream.source.id == source.id)
+    }
+
+    /// Lets those ranks of a source go that are not among these. Returns how many went.
+    pub(crate) fn remove_others(&mut self, source: Source, these: &BTreeSet<Rank>) -> usize {
+        self.remove_where(|rank, stream| stream.source.id == source.id && !these.contains(&rank))
     }
 
     /// Lets all ranks go.

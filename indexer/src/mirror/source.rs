@@ -15,6 +15,8 @@ pub(crate) struct Source {
     pub(crate) replays: bool,
     /// Other kvtides can be asked for what they hold.
     pub(crate) has_peers: bool,
+    /// Discovery says which publishers live.
+    pub(crate) announced: bool,
     /// Of two publishers that claim one rank, one has given up when it has been silent for so long.
     pub(crate) conflict_silence_ms: u64,
 }
@@ -26,6 +28,7 @@ impl Source {
         gap_policy: GapPolicy::Forget,
         replays: false,
         has_peers: false,
+        announced: false,
         conflict_silence_ms: 0,
     };
 
@@ -40,6 +43,7 @@ impl Source {
             Format::Dynamo => (false, stream.has_peers),
             Format::Direct => (false, false),
         };
-        Source { id, gap_policy: stream.gap_policy, replays, has_peers, conflict_silence_ms }
+        let announced = stream.announced && stream.format == Format::Dynamo;
+        Source { id, gap_policy: stream.gap_policy, replays, has_peers, announced, conflict_silence_ms }
     }
 }

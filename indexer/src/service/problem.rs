@@ -125,11 +125,14 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "unknown-stream", detail).with("known_streams", known)
     }
 
-    pub(super) fn not_ready(NotReady { awaited, recovering_ranks }: NotReady) -> Problem {
+    pub(super) fn not_ready(not_ready: NotReady) -> Problem {
+        let NotReady { awaited, recovering_ranks, unheard_ranks, known_ranks } = not_ready;
         let detail = "it has started, and does not know yet what it can know";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", detail)
             .with("awaited", awaited)
             .with("recovering_ranks", recovering_ranks)
+            .with("unheard_ranks", unheard_ranks)
+            .with("known_ranks", known_ranks)
     }
 
     pub(super) fn unknown_worker(worker_id: u64, dp_rank: Option<u32>) -> Problem {

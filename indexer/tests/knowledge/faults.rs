@@ -1,10 +1,12 @@
 //! Seeded faults between publishers and kvtide: messages are lost, repeated, swapped, delayed and broken, publishers start
-//! again, answers of engines and peers are cut short or late, and kvtide itself ends and goes on with its snapshot. Whatever
+//! again, answers of engines, peers and workers' indexes are cut short or late, discovery says late who lives, and kvtide itself
+//! ends and goes on with its snapshot. Whatever
 //! happens, nothing is credited that is not held, and who is said to be known wholly is.
 //!
 //! Runs for 30 seconds, or `KVTIDE_FAULT_SECONDS`, from seed 0 or `KVTIDE_FAULT_FIRST` on. A seed that fails is played alone
 //! with `KVTIDE_FAULT_SEED`.
 
+mod index;
 mod publisher;
 
 use std::{
@@ -22,6 +24,7 @@ use kvtide_tests::vectors::{BLOCK_SIZE, Kind};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::wire::content;
+use index::Said;
 use publisher::Publisher;
 
 /// Messages that a publisher sends in one seed, at most.
@@ -65,6 +68,12 @@ struct World {
     on_the_way: VecDeque<Sent>,
     /// Another kvtide that follows the same bus, and misses other things.
     peer: Option<Peer>,
+    /// Workers and publishers that discovery has announced, those that kvtide was told of, and what there is to be said.
+    announced: Vec<(u64, u64)>,
+    once_announced: Vec<u64>,
+    to_be_said: Vec<Said>,
+    /// Workers can be asked for what their own indexes hold.
+    keeps_index: bool,
 }
 
 struct Peer {
@@ -76,14 +85,23 @@ struct Peer {
     arrived: Vec<usize>,
 }
 
-fn start(kind: Kind, replays: bool, has_peers: bool, clock: &Clock) -> (Indexer, Arc<BoundStream>) {
+fn start(
+    kind: Kind,
+    replays: bool,
+    has_peers: bool,
+    announced: bool,
+    clock: &Clock,
+) -> (Indexer, Arc<BoundStream>) {
     let indexer = Indexer::new(Limits::default(), clock.clone());
     let format = match kind {
         Kind::Engine => Format::Engine(EngineStream { replays, ..EngineStream::new(1) }),
         Kind::Dynamo | Kind::Direct => Format::Dynamo,
     };
-    let stream = Stream { has_peers, ..Stream::new("faulty", Scope::new("m", BLOCK_SIZE), format) };
+    let stream =
+        Stream { has_peers, announced, ..Stream::new("faulty", Scope::new("m", BLOCK_SIZE), format) };
     let stream = indexer.bind(stream).unwrap();
+    // The bus is followed.
+    indexer.verify(&stream, clock.steady_ms(), None);
     (indexer, stream)
 }
 
@@ -94,22 +112,29 @@ impl World {
         let replays = kind == Kind::Engine && random.random_bool(0.7);
         let clock = Clock::manual(START_MS);
         let has_peers = (kind == Kind::Dynamo || replays) && random.random_bool(0.6);
-        let (indexer, stream) = start(kind, replays, has_peers, &clock);
+        let announced = kind == Kind::Dynamo && random.random_bool(0.6);
+        let (indexer, stream) = start(kind, replays, has_peers, announced, &clock);
         let peer = has_peers.then(|| {
-            let (indexer, stream) = start(kind, replays, true, &clock);
+            let (indexer, stream) = start(kind, replays, true, announced, &clock);
             let (clock, on_the_way) = (clock.clone(), VecDeque::new());
             Peer { clock, indexer, stream, on_the_way, arrived: vec![0; 4] }
         });
         let workers = if kind == Kind::Engine { 1 } else { random.random_range(1..4) };
         let prompts =
             (0..6).map(|_| (0..8).map(|_| content(random.random_range(1..=TOKENS))).collect()).collect();
+        let publishers: Vec<_> = (1..=workers).map(|worker| Publisher::new(kind, worker)).collect();
+        let lives = |one: &Publisher| Said::Lives { worker: one.worker, id: one.id };
         World {
             kind,
             replays,
             clock,
             indexer,
             stream,
-            publishers: (1..=workers).map(|worker| Publisher::new(kind, worker)).collect(),
+            to_be_said: publishers.iter().map(lives).collect(),
+            announced: Vec::new(),
+            once_announced: Vec::new(),
+            keeps_index: random.random_bool(0.8),
+            publishers,
             prompts,
             on_the_way: VecDeque::new(),
             random,
@@ -138,7 +163,7 @@ impl World {
         let publisher = self.random.random_range(0..self.publishers.len());
         let restarts = self.random.random_bool(0.02);
         if restarts {
-            self.publishers[publisher].restart();
+            self.restart_publisher(publisher);
         }
         // Two batches of one millisecond, of which one is the other's repeat, nobody could tell apart.
         self.advance(1);
@@ -272,8 +297,11 @@ impl World {
         // Nothing of a process that has gone comes on a new connection.
         self.forget_late();
         self.clock = Clock::manual(self.clock.wall_ms());
-        (self.indexer, self.stream) = start(self.kind, self.replays, self.peer.is_some(), &self.clock);
+        let (has_peers, announced) = (self.peer.is_some(), self.stream.stream().announced);
+        (self.indexer, self.stream) = start(self.kind, self.replays, has_peers, announced, &self.clock);
         self.indexer.read_snapshot(snapshot.as_slice()).unwrap();
+        self.check();
+        self.announce_all();
         self.check();
         // It connects again, and asks first.
         self.answer(faulty, false);
@@ -344,12 +372,14 @@ impl World {
         self.pass(0);
         self.advance(10_000);
         self.pass(0);
-        for publisher in &mut self.publishers {
-            publisher.restart();
-            publisher.clears = false;
+        for publisher in 0..self.publishers.len() {
+            self.restart_publisher(publisher);
+            self.publishers[publisher].clears = false;
         }
+        self.hear_discovery(true);
         for _ in 0..4 * self.publishers.len() {
             self.publish();
+            self.hear_discovery(true);
             self.deliver(false);
             self.deliver_to_peer(false);
         }
@@ -387,6 +417,15 @@ fn play(seed: u64) {
         if world.random.random_bool(0.1) {
             let to_peer = world.random.random_bool(0.4);
             world.answer(true, to_peer);
+        }
+        world.hear_discovery(false);
+        if world.random.random_bool(0.2) {
+            let to_peer = world.random.random_bool(0.3);
+            world.ask_indexes(true, to_peer);
+        }
+        if world.random.random_bool(0.03) {
+            let now_ms = world.clock.steady_ms();
+            world.indexer.verify(&world.stream, now_ms, Some(now_ms));
         }
         if world.random.random_bool(0.1) {
             world.hand_over();

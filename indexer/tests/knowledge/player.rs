@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use kvtide::{
-    BoundStream, Clock, EngineStream, Format, GapPolicy, Indexer, KnowledgeState, Limits, Message,
-    PromptContent, Query, RankAnswer, Reason, ReplayRequest, Scope, Stream,
+    BoundStream, Clock, EngineStream, Format, GapPolicy, IndexAnswer, IndexRequest, Indexer, KnowledgeState,
+    Limits, Message, Part, PromptContent, Query, RankAnswer, Reason, ReplayRequest, Scope, Stream,
+    snapshot::Wanted,
 };
+use kvtide_events::{Ignored, RouterEvent};
+use kvtide_radix::Rank;
 use kvtide_tests::vectors::{
-    BLOCK_SIZE, BatchSpec, Expected, FrameSpec, Kind, State, Step, StreamSpec, prompt, rank,
+    BLOCK_SIZE, BatchSpec, EventSpec, Expected, FrameSpec, IndexSpec, Kind, State, Step, StreamSpec,
+    WantedSpec, prompt, rank,
 };
 use serde_json::json;
 
@@ -23,6 +27,7 @@ pub(crate) struct Player {
     indexer: Indexer,
     stream: Arc<BoundStream>,
     asked: Option<ReplayRequest>,
+    asked_index: Option<(Wanted, IndexRequest)>,
 }
 
 impl Player {
@@ -41,9 +46,11 @@ impl Player {
             }),
         };
         let gap_policy = if spec.keep { GapPolicy::Keep } else { GapPolicy::Forget };
-        let stream = Stream { gap_policy, ..Stream::new("vector", Scope::new("m", BLOCK_SIZE), format) };
+        let announced = spec.announced;
+        let stream =
+            Stream { gap_policy, announced, ..Stream::new("vector", Scope::new("m", BLOCK_SIZE), format) };
         let stream = indexer.bind(stream).unwrap();
-        Player { kind: spec.kind, clock, indexer, stream, asked: None }
+        Player { kind: spec.kind, clock, indexer, stream, asked: None, asked_index: None }
     }
 
     pub(crate) fn play(&mut self, step: &Step) {
@@ -70,6 +77,19 @@ impl Player {
                 };
                 self.indexer.apply(&self.stream, Message::Frame(&frame)).unwrap_err();
             }
+            Step::Announce(spec) => {
+                let (publisher_id, keeps_index) = (spec.publisher, !spec.live_only);
+                let announced = kvtide::Announced { publisher_id, rank: rank(spec.worker), keeps_index };
+                self.indexer.announce(&self.stream, announced).unwrap();
+            }
+            Step::Withdraw { publisher } => self.indexer.withdraw(&self.stream, *publisher),
+            Step::AskIndex { publisher, wanted } => self.ask_index(*publisher, *wanted),
+            Step::Index(answer) => {
+                if let Some((wanted, request)) = self.asked_index.take() {
+                    let answer = index_answer(answer, request.rank);
+                    self.indexer.apply_index(&wanted, request, answer);
+                }
+            }
             Step::Events { worker, first_id, events } => {
                 let events: Vec<_> = events.iter().filter_map(|event| event.event(self.kind)).collect();
                 self.indexer.apply_events(&self.stream, rank(*worker), *first_id, &events).unwrap();
@@ -85,6 +105,17 @@ impl Player {
             }
             Step::Expect(_) => {}
         }
+    }
+
+    fn ask_index(&mut self, publisher: u64, wanted: WantedSpec) {
+        let all = self.indexer.wanted_indexes();
+        let found = all.into_iter().find(|wanted| wanted.part == Part::Publisher(publisher));
+        self.asked_index = found.and_then(|found| Some((found.clone(), self.indexer.index_request(&found)?)));
+        let got = match &self.asked_index {
+            None => WantedSpec::Nothing,
+            Some((_, request)) => request.first_event_id.map_or(WantedSpec::All, WantedSpec::From),
+        };
+        assert_eq!(got, wanted, "kvtide wants that of publisher {publisher}");
     }
 
     /// What is known of a worker now.
@@ -114,6 +145,28 @@ impl Player {
             pending: fresh.pending_events,
             verified: fresh.verified_age_ms,
         }
+    }
+}
+
+/// What a worker's own index answers. Numbers of what it holds mean nothing.
+fn index_answer(answer: &IndexSpec, rank: Rank) -> IndexAnswer {
+    let routed = |event_id, event: &EventSpec| RouterEvent {
+        rank,
+        event_id,
+        change: event.event(Kind::Dynamo).ok_or(Ignored::UnknownEvent),
+    };
+    match answer {
+        IndexSpec::Events(events) => IndexAnswer::Events {
+            events: events.iter().map(|event| routed(event.id, &event.event)).collect(),
+            last_event_id: events.last().map_or(0, |event| event.id),
+        },
+        IndexSpec::Dump { last, holds, behind } => IndexAnswer::Dump {
+            holds: holds.iter().map(|event| routed(0, event)).collect(),
+            last_event_id: *last,
+            behind: behind.iter().map(|event| routed(event.id, &event.event)).collect(),
+        },
+        IndexSpec::Nothing { last } => IndexAnswer::Nothing { last_event_id: *last },
+        IndexSpec::Failed => IndexAnswer::Failed,
     }
 }
 

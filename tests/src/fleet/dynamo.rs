@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kvtide_radix::Rank;
 
-use super::Fleet;
-use crate::vectors::{FrameSpec, rank};
+use super::{Fleet, index::Missing};
+use crate::vectors::{AnnouncedSpec, FrameSpec, rank};
 
 /// A frame waits for those in front of it for so long, and no more than so many do.
 const WAIT_MS: u64 = 200;
@@ -18,27 +18,51 @@ const SILENT_MS: u64 = 10_000;
 /// A publisher's frames.
 #[derive(Default)]
 pub(super) struct Publisher {
-    last: Option<u64>,
+    pub(super) last: Option<u64>,
     /// Every frame from number 0 on was taken.
     whole: bool,
     last_at: u64,
     /// Frames behind the last one that came and did not decode.
-    unreadable: u64,
+    pub(super) unreadable: u64,
     /// Frames that wait, and since when.
     pub(super) early: BTreeMap<u64, (u64, FrameSpec)>,
-    ranks: BTreeSet<Rank>,
+    pub(super) ranks: BTreeSet<Rank>,
+    /// What discovery says of it.
+    pub(super) announced: Option<AnnouncedSpec>,
+    pub(super) missing: Option<Missing>,
+    /// The last event that its worker has told.
+    pub(super) told: Option<u64>,
 }
 
 impl Publisher {
     /// Whether frames may still come in front of this one.
-    fn is_early(&self, frame: &FrameSpec) -> bool {
+    pub(super) fn is_early(&self, frame: &FrameSpec) -> bool {
+        if self.follows_told(frame) {
+            return false;
+        }
         match self.last {
             None => frame.sequence > 0,
             Some(last) => frame.sequence > last + 1 + self.unreadable,
         }
     }
 
+    /// Whether the worker has told everything in front of the frame.
+    fn follows_told(&self, frame: &FrameSpec) -> bool {
+        let first = frame.events.first().map(|event| event.id);
+        first.zip(self.told).is_some_and(|(first, told)| first <= told + 1)
+    }
+
+    /// Whether the frame was taken, and its worker has told all of it.
+    fn was_told(&self, frame: &FrameSpec) -> bool {
+        let last = frame.events.last().map(|event| event.id);
+        let told = last.zip(self.told).is_some_and(|(last, told)| last <= told);
+        told && self.last.is_some_and(|last| frame.sequence <= last)
+    }
+
     fn starts_again(&self, frame: &FrameSpec) -> bool {
+        if self.was_told(frame) {
+            return false;
+        }
         let first = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.id == 1);
         self.last.is_some() && first && frame.at > self.last_at
     }
@@ -46,18 +70,40 @@ impl Publisher {
 
 impl Fleet {
     pub(super) fn frame(&mut self, frame: &FrameSpec) {
-        let now_ms = self.now_ms;
+        let unannounced = self.is_unannounced(frame.publisher);
         let publisher = self.publishers.entry(frame.publisher).or_default();
-        let contradicts =
-            publisher.last.is_some_and(|last| frame.sequence <= last) && frame.at > publisher.last_at;
+        if unannounced {
+            publisher.early.insert(frame.sequence, (self.now_ms, frame.clone()));
+            return;
+        }
+        let missed = publisher.missing.is_some();
+        self.take_or_keep(frame);
+        if missed {
+            self.look_for_missing(frame.publisher);
+        }
+    }
+
+    fn take_or_keep(&mut self, frame: &FrameSpec) {
+        let now_ms = self.now_ms;
+        let publisher = self.publishers.get_mut(&frame.publisher).unwrap();
+        let contradicts = publisher.last.is_some_and(|last| frame.sequence <= last)
+            && frame.at > publisher.last_at
+            && !publisher.was_told(frame);
         if publisher.starts_again(frame) {
             publisher.early.clear();
         } else if contradicts || (publisher.last.is_none() && frame.sequence == 0) {
             // What waits is of a life that has ended, if it was published before.
             publisher.early.retain(|_, (_, early)| early.at >= frame.at);
+            if publisher.early.is_empty() {
+                publisher.missing = None;
+            }
         } else if publisher.is_early(frame) {
             publisher.early.insert(frame.sequence, (now_ms, frame.clone()));
             while self.publishers[&frame.publisher].early.len() > WAITING {
+                let (&first, _) = self.publishers[&frame.publisher].early.first_key_value().unwrap();
+                if self.want(frame.publisher, first - 1) {
+                    break;
+                }
                 self.take_earliest(frame.publisher);
             }
             return;
@@ -68,23 +114,25 @@ impl Fleet {
 
     pub(super) fn frames_overdue(&mut self) {
         let now_ms = self.now_ms;
-        while let Some((&id, _)) = self
-            .publishers
-            .iter()
-            .find(|(_, publisher)| publisher.early.values().any(|&(since, _)| since + WAIT_MS <= now_ms))
-        {
-            self.take_earliest(id);
+        while let Some((&id, publisher)) = self.publishers.iter().find(|(id, publisher)| {
+            let due = publisher.early.values().any(|&(since, _)| since + WAIT_MS <= now_ms);
+            due && !self.waits_for_answer(**id) && !self.is_unannounced(**id)
+        }) {
+            let (&first, _) = publisher.early.first_key_value().unwrap();
+            if !self.want(id, first - 1) {
+                self.take_earliest(id);
+            }
         }
     }
 
-    fn take_earliest(&mut self, publisher: u64) {
+    pub(super) fn take_earliest(&mut self, publisher: u64) {
         let (number, (since, frame)) =
             self.publishers.get_mut(&publisher).unwrap().early.pop_first().unwrap();
         self.take_frame(&frame, since);
         self.take_those_in_turn(publisher, number + 1);
     }
 
-    fn take_those_in_turn(&mut self, publisher: u64, mut number: u64) {
+    pub(super) fn take_those_in_turn(&mut self, publisher: u64, mut number: u64) {
         while let Some((since, frame)) = self.publishers.get_mut(&publisher).unwrap().early.remove(&number) {
             self.take_frame(&frame, since);
             number += 1;
@@ -92,15 +140,17 @@ impl Fleet {
     }
 
     /// Takes a frame that came at `since`, whatever is missing in front of it.
-    fn take_frame(&mut self, frame: &FrameSpec, since: u64) {
+    pub(super) fn take_frame(&mut self, frame: &FrameSpec, since: u64) {
         let publisher = self.publishers.get_mut(&frame.publisher).unwrap();
         let again = publisher.starts_again(frame);
         if again {
-            *publisher = Publisher { ranks: std::mem::take(&mut publisher.ranks), ..Publisher::default() };
+            let (ranks, announced) = (std::mem::take(&mut publisher.ranks), publisher.announced);
+            *publisher = Publisher { ranks, announced, ..Publisher::default() };
         }
+        let told = publisher.follows_told(frame);
         let mut lost = match publisher.last {
             Some(last) if frame.sequence <= last => {
-                if frame.at > publisher.last_at {
+                if frame.at > publisher.last_at && !publisher.was_told(frame) {
                     // It has started again, and nobody knows with what.
                     (publisher.whole, publisher.last_at) = (false, frame.at);
                     for rank in publisher.ranks.clone() {
@@ -119,6 +169,9 @@ impl Fleet {
         };
         publisher.whole &= lost == 0;
         lost = lost.saturating_sub(std::mem::take(&mut publisher.unreadable));
+        if told {
+            lost = 0;
+        }
         publisher.last = Some(frame.sequence);
         publisher.last_at = publisher.last_at.max(frame.at);
         let (whole, ranks) = (publisher.whole, publisher.ranks.clone());
@@ -129,19 +182,7 @@ impl Fleet {
                 }
             }
         }
-        let mut fed = BTreeSet::new();
-        for event in &frame.events {
-            let rank = rank(event.worker);
-            self.meet(rank);
-            if !self.admits(rank, frame.publisher, whole && event.id == 1, since) {
-                continue;
-            }
-            let lost = if fed.insert(rank) { lost } else { 0 };
-            if self.take_number(rank, event.id, lost) {
-                self.apply(rank, &event.event);
-                self.of(rank).last_event_ms = Some(since);
-            }
-        }
+        let fed = self.feed(frame, (whole, lost), since);
         if lost > 0 {
             // These had no event, so that nothing else shows what was lost.
             for &rank in ranks.difference(&fed) {
@@ -153,22 +194,52 @@ impl Fleet {
         self.publishers.get_mut(&frame.publisher).unwrap().ranks.extend(fed);
     }
 
+    /// Hands a frame's events to their ranks, and returns those that had any. So many frames are lost in front of it.
+    fn feed(&mut self, frame: &FrameSpec, (whole, lost): (bool, u64), since: u64) -> BTreeSet<Rank> {
+        let only = self.publishers[&frame.publisher].announced.map(|announced| rank(announced.worker));
+        let mut fed = BTreeSet::new();
+        for event in &frame.events {
+            let rank = rank(event.worker);
+            if only.is_some_and(|only| only != rank) {
+                continue;
+            }
+            self.meet(rank);
+            if !self.admits(rank, frame.publisher, whole && event.id == 1, since) {
+                continue;
+            }
+            let lost = if fed.insert(rank) { lost } else { 0 };
+            if self.take_number(rank, event.id, lost) {
+                self.apply(rank, &event.event);
+                self.of(rank).last_event_ms = Some(since);
+            }
+        }
+        fed
+    }
+
     pub(super) fn unreadable_frame(&mut self, publisher: Option<u64>) {
         let Some((id, known)) = publisher.and_then(|id| Some((id, self.publishers.get_mut(&id)?))) else {
             self.doubted_ms = Some(self.now_ms);
             return;
         };
-        known.unreadable += 1;
+        if !known.ranks.is_empty() || known.last.is_some() || known.announced.is_some() {
+            self.lose_frames(id, 1);
+        }
+    }
+
+    /// So many frames of a publisher, the next ones, are lost.
+    pub(super) fn lose_frames(&mut self, id: u64, lost: u64) {
+        let known = self.publishers.get_mut(&id).unwrap();
+        known.unreadable += lost;
         known.whole = false;
         for rank in known.ranks.clone() {
             if self.is_in_charge(id, rank) {
-                self.of(rank).unreadable += 1;
-                self.hole(rank, 1);
+                self.of(rank).unreadable += lost;
+                self.hole(rank, lost);
             }
         }
     }
 
-    fn is_in_charge(&self, publisher: u64, rank: Rank) -> bool {
+    pub(super) fn is_in_charge(&self, publisher: u64, rank: Rank) -> bool {
         self.ranks[&rank].publishers.last().is_some_and(|&(id, _)| id == publisher)
     }
 
@@ -185,6 +256,9 @@ impl Fleet {
         let in_charge = position + 1 == known.publishers.len();
         if in_charge && !known.conflict {
             known.publishers[position].1 = now_ms;
+            if known.state.is_none() {
+                self.begin(rank, starts);
+            }
             return true;
         }
         if !in_charge {

@@ -7,7 +7,7 @@ use kvtide_events::{Hashing, sequence_hashes};
 use kvtide_radix::{Block, Blocks, Event, Group, Layer, Rank, Removed, Seed, SequenceHash, Stored, Tier};
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 
-use crate::cli::Failure;
+use kvtide::serving::Failure;
 
 const MODEL: &str = "demo-model";
 const BLOCK_SIZE: u32 = 64;

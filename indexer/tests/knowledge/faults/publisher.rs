@@ -16,12 +16,12 @@ use crate::wire::{self, Announced};
 pub(super) struct Publisher {
     kind: Kind,
     pub(super) worker: u64,
-    id: u64,
+    pub(super) id: u64,
     pub(super) sequence: u64,
     pub(super) event_id: u64,
-    held: Model,
+    pub(super) held: Model,
     /// Names in use, with the tokens of the chain up to each.
-    chains: Vec<(u64, Vec<u32>)>,
+    pub(super) chains: Vec<(u64, Vec<u32>)>,
     /// For each life, what was held after each batch or event.
     pub(super) truths: Vec<HashMap<u64, Reaches>>,
     /// It clears its cache now and then, after which nobody knows whether its host memory is empty too.
@@ -30,6 +30,8 @@ pub(super) struct Publisher {
     pub(super) arrived: usize,
     /// The latest messages, which an engine keeps.
     pub(super) kept: VecDeque<(u64, Vec<u8>)>,
+    /// All events of this life.
+    pub(super) log: Vec<(u64, Announced)>,
 }
 
 impl Publisher {
@@ -46,6 +48,7 @@ impl Publisher {
             clears: true,
             arrived: 0,
             kept: VecDeque::new(),
+            log: Vec::new(),
         };
         publisher.restart();
         publisher
@@ -65,6 +68,7 @@ impl Publisher {
         self.id += 1;
         self.chains.clear();
         self.kept.clear();
+        self.log.clear();
         self.truths.push(HashMap::new());
     }
 
@@ -118,6 +122,7 @@ impl Publisher {
             if self.kind == Kind::Dynamo {
                 self.note(self.event_id, prompts);
             }
+            self.log.push((self.event_id, event.clone()));
             events.push((self.worker, self.event_id, event));
         }
         let sequence = self.sequence;
@@ -144,7 +149,7 @@ impl Publisher {
 }
 
 /// A process names its blocks as it likes.
-fn name_of(tokens: &[u32], process: u64) -> u64 {
+pub(super) fn name_of(tokens: &[u32], process: u64) -> u64 {
     let mut bytes: Vec<u8> = process.to_le_bytes().to_vec();
     bytes.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
     // 0 is a name as any other, but a process that calls everything so is none.
