@@ -93,7 +93,7 @@ fn a_dynamo_clear_ignores_the_tier_but_not_the_domain() {
 #[test]
 fn blocks_behind_others_of_which_none_is_named_are_no_start_of_a_prompt() {
     let stored = |parent: Value, position: Value| {
-        let block = map([("block_hash", 1.into()), ("tokens_hash", 1.into())]);
+        let block = map([("block_hash", 1.into()), ("tokens_hash", 5.into())]);
         let data = map([("parent_hash", parent), ("start_position", position), ("blocks", array([block]))]);
         changes(&[router_event(1, map([("stored", data)]), &[])])
     };

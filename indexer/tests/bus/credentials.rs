@@ -3,7 +3,7 @@
 use data_encoding::BASE64URL_NOPAD;
 use kvtide_tests::{
     Folder,
-    harness::{Kvtide, NatsServer},
+    harness::{Kvtide, NatsServer, wait_for},
 };
 use nkeys::KeyPair;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa};
@@ -25,7 +25,7 @@ fn expect_at(url: &str, arguments: &[&str], is_let_in: bool) {
     let mut kvtide = follow(url, arguments);
     if is_let_in {
         kvtide.wait_for_log("connected to NATS");
-        assert_eq!(kvtide.get("/readyz").0, 200);
+        wait_for("being ready", || (kvtide.get("/readyz").0 == 200).then_some(()));
     } else {
         kvtide.wait_for_log("NATS: ");
         let (status, body) = kvtide.get("/readyz");
