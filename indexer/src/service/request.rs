@@ -20,9 +20,9 @@ pub(super) struct Request {
     pub(super) scope: ScopeQuery,
     pub(super) token_ids: Option<Vec<u32>>,
     pub(super) block_hashes: Option<Vec<Hash>>,
-    block_mm_infos: Option<Vec<media::Block>>,
-    mm_objects: Option<Vec<media::Object>>,
-    is_eagle: Option<bool>,
+    pub(super) block_mm_infos: Option<Vec<media::Block>>,
+    pub(super) mm_objects: Option<Vec<media::Object>>,
+    pub(super) is_eagle: Option<bool>,
     pub(super) ranks: Option<Vec<(u64, u32)>>,
     #[serde(default)]
     pub(super) min_reach_tokens: u32,
