@@ -251,7 +251,7 @@ impl Fleet {
                 continue;
             };
             plan.streams.entry(endpoint.clone()).or_insert_with(|| stream.clone());
-            if let Err(reason) = stream.fits(worker_id, &endpoint, card) {
+            if let Some(reason) = stream.refuse(worker_id, &endpoint, card) {
                 refused.insert(worker_id);
                 plan.refused.push(reason);
                 continue;
@@ -302,21 +302,18 @@ pub enum Kind {
 }
 
 impl Planned {
-    /// Whether a worker's blocks may be compared with those of the scope.
-    fn fits(&self, worker_id: u64, endpoint: &Endpoint, card: &Card) -> Result<(), Refused> {
-        let endpoint = || endpoint.clone();
+    /// Why a worker's blocks may not be compared with those of the scope, if that is so.
+    fn refuse(&self, worker_id: u64, endpoint: &Endpoint, card: &Card) -> Option<Refused> {
+        let endpoint = endpoint.clone();
         let (expected, got) = (self.scope.block_size, card.kv_cache_block_size);
         if expected != got && got > 0 {
-            return Err(Refused::BlockSize { worker_id, endpoint: endpoint(), expected, got });
+            return Some(Refused::BlockSize { worker_id, endpoint, expected, got });
         }
         if self.scope.model != card.display_name {
             let (expected, got) = (self.scope.model.clone(), card.display_name.clone());
-            return Err(Refused::Model { worker_id, endpoint: endpoint(), expected, got });
+            return Some(Refused::Model { worker_id, endpoint, expected, got });
         }
         let (expected, got) = (self.eagle, card.runtime_config.enable_eagle);
-        if expected != got {
-            return Err(Refused::Eagle { worker_id, endpoint: endpoint(), expected, got });
-        }
-        Ok(())
+        (expected != got).then_some(Refused::Eagle { worker_id, endpoint, expected, got })
     }
 }

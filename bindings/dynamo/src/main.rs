@@ -9,12 +9,12 @@ use kvtide::{
     config::{
         LimitsConfig, LogConfig, NatsConfig, ServerConfig, SnapshotConfig, WorkersConfig, with_environment,
     },
-    feed::Feeds,
+    feed::{Bus, Feeds},
     service::Service,
     serving::{
         Doors, Failure, answer_requests, bind, bus, peers, record_metrics, serve_until, start_log, stopped,
     },
-    snapshot::{self, Keeper},
+    snapshot::{self, Keeper, Peer},
 };
 use kvtide_dynamo::{DISCOVERY, Following, Planned, Settings, Workers};
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,34 @@ fn run() -> Result<(), Failure> {
     tokio::runtime::Runtime::new()?.block_on(arguments.serve())
 }
 
+/// Follows what there is from the start on, and goes on with a snapshot as soon as its streams are known. Returns who keeps the
+/// next ones.
+async fn follow(
+    mut following: Following,
+    indexer: Arc<Indexer>,
+    feeds: Arc<Feeds>,
+    (snapshot, peers): (SnapshotConfig, Vec<Peer>),
+    bus: Bus,
+    stop: CancellationToken,
+) -> Option<Keeper> {
+    if !following.learn(&stop).await {
+        return None;
+    }
+    let SnapshotConfig { path, every_s, .. } = snapshot;
+    let (resumed, from, asked) = (Arc::clone(&indexer), path.clone(), peers.clone());
+    let resume = move || snapshot::resume(&resumed, from.as_deref(), &asked);
+    if tokio::task::spawn_blocking(resume).await.is_err() || stop.is_cancelled() {
+        return None;
+    }
+    if !peers.is_empty() {
+        feeds.ask_peers(peers);
+    }
+    let every = Duration::from_secs(every_s.get());
+    let keeper = path.map(|path| Keeper::start(indexer, path, every));
+    following.run(&feeds, &bus, &stop).await;
+    keeper
+}
+
 impl Arguments {
     async fn serve(self) -> Result<(), Failure> {
         let (nats, peers, doors) = (self.nats(), peers(&self.snapshot)?, Doors::of(&self.server)?);
@@ -85,33 +113,16 @@ impl Arguments {
         let workers = Workers::new(&dynamo).await?;
         let asked = workers.clone();
         feeds.ask_indexes(move |request| asked.clone().ask(request));
-        let configured = self.configured();
-        let SnapshotConfig { path, every_s, .. } = self.snapshot;
-        let following = tokio::spawn({
-            let (indexer, feeds, stop) = (Arc::clone(&indexer), Arc::clone(&feeds), stop.clone());
-            let discovery = dynamo.discovery();
-            async move {
-                let settings = Settings { configured, has_peers: !peers.is_empty() };
-                let mut following =
-                    Following::new(&discovery, Arc::clone(&indexer), workers, settings, &stop);
-                if !following.learn(&stop).await {
-                    return None;
-                }
-                // Its streams are bound now, so that a snapshot finds them.
-                let (resumed, from, asked) = (Arc::clone(&indexer), path.clone(), peers.clone());
-                let resume = move || snapshot::resume(&resumed, from.as_deref(), &asked);
-                if tokio::task::spawn_blocking(resume).await.is_err() || stop.is_cancelled() {
-                    return None;
-                }
-                if !peers.is_empty() {
-                    feeds.ask_peers(peers);
-                }
-                let every = Duration::from_secs(every_s.get());
-                let keeper = path.map(|path| Keeper::start(indexer, path, every));
-                following.run(&feeds, &bus, &stop).await;
-                keeper
-            }
-        });
+        let settings = Settings { configured: self.configured(), has_peers: !peers.is_empty() };
+        let following = Following::new(&dynamo.discovery(), Arc::clone(&indexer), workers, settings, &stop);
+        let following = tokio::spawn(follow(
+            following,
+            Arc::clone(&indexer),
+            Arc::clone(&feeds),
+            (self.snapshot, peers),
+            bus,
+            stop.clone(),
+        ));
         let requests = answer_requests(&indexer, &nats, self.limits.service(), &doors).await?;
         serve_until(service, listener, doors, stopped()?).await?;
         if let Some(requests) = requests {

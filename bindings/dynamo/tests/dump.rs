@@ -28,7 +28,7 @@ fn ran() -> Duration {
 
 fn dumped(number: u64) -> RouterEvent {
     let data = KvCacheEventData::Stored(KvCacheStoreData {
-        parent_hash: (!number.is_multiple_of(CHAIN)).then(|| ExternalSequenceBlockHash(number)),
+        parent_hash: (!number.is_multiple_of(CHAIN)).then_some(ExternalSequenceBlockHash(number)),
         start_position: None,
         blocks: vec![KvCacheStoredBlockData {
             block_hash: ExternalSequenceBlockHash(number + 1),

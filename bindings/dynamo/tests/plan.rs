@@ -25,7 +25,7 @@ fn instance(worker: u64) -> DiscoveryInstance {
     .unwrap()
 }
 
-fn card(worker: u64, block_size: u32, config: Value) -> DiscoveryInstance {
+fn card(worker: u64, block_size: u32, config: &Value) -> DiscoveryInstance {
     DiscoveryInstance::Model {
         namespace: "ns".to_owned(),
         component: "backend".to_owned(),
@@ -61,7 +61,7 @@ fn ranks(plan: &Plan) -> Vec<(u64, u32)> {
 #[test]
 fn a_worker_has_the_ranks_that_its_card_declares() {
     let config = json!({"data_parallel_start_rank": 4, "data_parallel_size": 2});
-    let plan = plan(&[instance(7), card(7, 64, config)]);
+    let plan = plan(&[instance(7), card(7, 64, &config)]);
     assert_eq!(ranks(&plan), [(7, 4), (7, 5)]);
     assert_eq!(plan.streams[&endpoint()].scope.block_size, 64);
     assert!(plan.publishers.is_empty() && plan.refused.is_empty());
@@ -69,13 +69,13 @@ fn a_worker_has_the_ranks_that_its_card_declares() {
 
 #[test]
 fn a_card_counts_once_its_worker_can_be_reached() {
-    assert_eq!(plan(&[card(7, 64, json!({}))]), Plan::default());
-    assert_eq!(ranks(&plan(&[instance(7), card(7, 64, json!({}))])), [(7, 0)]);
+    assert_eq!(plan(&[card(7, 64, &json!({}))]), Plan::default());
+    assert_eq!(ranks(&plan(&[instance(7), card(7, 64, &json!({}))])), [(7, 0)]);
 }
 
 #[test]
 fn publishers_are_announced_for_their_ranks() {
-    let plan = plan(&[instance(7), card(7, 64, json!({})), source(100, 7, 0), source(101, 8, 3)]);
+    let plan = plan(&[instance(7), card(7, 64, &json!({})), source(100, 7, 0), source(101, 8, 3)]);
     assert_eq!(ranks(&plan), [(7, 0), (8, 3)]);
     let (_, announced) = &plan.publishers[&101];
     assert_eq!((announced.rank, announced.keeps_index), (Rank { worker_id: 8, dp_rank: 3 }, false));
@@ -85,14 +85,14 @@ fn publishers_are_announced_for_their_ranks() {
 fn a_worker_that_differs_from_its_scope_is_refused_with_both_sides() {
     let said = [
         instance(7),
-        card(7, 64, json!({})),
+        card(7, 64, &json!({})),
         instance(8),
-        card(8, 16, json!({})),
+        card(8, 16, &json!({})),
         source(108, 8, 0),
         instance(9),
-        card(9, 64, json!({"enable_eagle": true})),
+        card(9, 64, &json!({"enable_eagle": true})),
         instance(10),
-        card(10, 64, json!({"data_parallel_size": 5000})),
+        card(10, 64, &json!({"data_parallel_size": 5000})),
     ];
     let plan = plan(&said);
     assert_eq!(ranks(&plan), [(7, 0)]);
@@ -110,7 +110,7 @@ fn a_worker_that_differs_from_its_scope_is_refused_with_both_sides() {
 #[test]
 fn a_scope_that_is_followed_stays_the_one_of_its_endpoint() {
     let mut fleet = Fleet::default();
-    for one in [instance(7), card(7, 16, json!({}))] {
+    for one in [instance(7), card(7, 16, &json!({}))] {
         fleet.add(one).unwrap();
     }
     let followed = Planned { scope: kvtide::Scope::new("m", 64), eagle: false };
@@ -132,11 +132,11 @@ fn without_a_card_the_configured_scope_counts() {
 
 #[test]
 fn a_card_that_does_not_say_how_large_blocks_are_takes_what_others_say() {
-    let alone = [instance(7), card(7, 0, json!({})), source(100, 7, 0)];
+    let alone = [instance(7), card(7, 0, &json!({})), source(100, 7, 0)];
     let unsaid = plan(&alone);
     assert_eq!(unsaid.refused, [Refused::NoBlockSize { worker_id: 7, endpoint: endpoint() }]);
     assert!(unsaid.ranks.is_empty() && unsaid.publishers.is_empty());
-    let both = [&alone[..], &[instance(8), card(8, 64, json!({}))]].concat();
+    let both = [&alone[..], &[instance(8), card(8, 64, &json!({}))]].concat();
     assert_eq!(ranks(&plan(&both)), [(7, 0), (8, 0)]);
     let mut fleet = Fleet::default();
     alone.into_iter().for_each(|one| fleet.add(one).unwrap());
@@ -147,7 +147,7 @@ fn a_card_that_does_not_say_how_large_blocks_are_takes_what_others_say() {
 #[test]
 fn what_has_gone_or_is_told_anew_counts_no_more() {
     let mut fleet = Fleet::default();
-    for one in [instance(7), card(7, 64, json!({})), source(100, 7, 0)] {
+    for one in [instance(7), card(7, 64, &json!({})), source(100, 7, 0)] {
         fleet.add(one).unwrap();
     }
     fleet.remove(source(100, 7, 0).id());
