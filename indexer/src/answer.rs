@@ -2,7 +2,10 @@
 
 use kvtide_radix::{Knowledge, Rank, Reach, Tier, Watermark};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema},
+};
 
 use crate::{Freshness, Scope};
 
@@ -25,7 +28,7 @@ pub struct Answer {
 }
 
 /// The scope of an answer.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AnswerScope {
     /// Its fixed parts.
     #[serde(flatten)]
@@ -35,6 +38,21 @@ pub struct AnswerScope {
     /// The prompt's tenant.
     pub tenant: Option<String>,
 }
+
+/// Its schema: that of the fixed parts, and two members more.
+impl PartialSchema for AnswerScope {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = Scope::schema();
+        if let RefOr::T(Schema::Object(form)) = &mut schema {
+            for name in ["adapter", "tenant"] {
+                form.properties.insert(name.into(), Option::<String>::schema());
+            }
+        }
+        schema
+    }
+}
+
+impl ToSchema for AnswerScope {}
 
 /// The prompt of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,6 +1,6 @@
 //! Bodies: bytes within the limit, JSON in and out, and hashes as JSON has them.
 
-use std::{fmt, panic::resume_unwind};
+use std::{fmt, marker::PhantomData, panic::resume_unwind};
 
 use axum::{
     body::Bytes,
@@ -10,7 +10,10 @@ use axum::{
 };
 use serde::{
     Deserialize, Deserializer, Serialize,
-    de::{self, Visitor},
+    de::{
+        self, MapAccess, Visitor,
+        value::{self, MapAccessDeserializer, UnitDeserializer},
+    },
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
@@ -75,13 +78,14 @@ impl Body {
     }
 
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        Ok(serde_json::from_slice(&self.0)?)
+        let Object(read) = serde_json::from_slice(&self.0)?;
+        Ok(read)
     }
 
     /// The same as msgpack. What the library says of an error may carry what was sent.
     pub(super) fn msgpack<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         let malformed = |_| Problem::malformed("the body is no msgpack of the form that JSON has");
-        rmp_serde::from_slice(&self.0).map_err(malformed)
+        rmp_serde::from_slice(&self.0).map(|Object(read)| read).map_err(malformed)
     }
 
     /// Numbers of 32 bits, little-endian.
@@ -103,6 +107,36 @@ pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
 /// A media type without its parameters.
 pub(super) fn plain_media_type(value: &str) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Something that has to be an object: of itself serde takes an array of its members in order too.
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'a, T: Deserialize<'a>> Deserialize<'a> for Object<T> {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form<T>(PhantomData<T>);
+        impl<'a, T: Deserialize<'a>> Visitor<'a> for Form<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                // What the type itself says.
+                let refused = T::deserialize(UnitDeserializer::<value::Error>::new()).err();
+                let said = refused.map(|error| error.to_string()).unwrap_or_default();
+                formatter
+                    .write_str(said.split_once(", expected ").map_or("an object", |(_, expected)| expected))
+            }
+
+            fn visit_map<A: MapAccess<'a>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Form(PhantomData))
+    }
+}
+
+/// A member that has to be one.
+pub(super) fn object<'a, D: Deserializer<'a>, T: Deserialize<'a>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(read)| read)
 }
 
 /// A JSON answer.

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::{
     Service, ServiceLimits,
-    body::{Body, Hash, JSON, Json, media_type},
+    body::{Body, Hash, JSON, Json, media_type, object},
     guard::Asker,
     problem::Problem,
 };
@@ -35,6 +35,7 @@ pub(super) struct Raw {
 #[serde(deny_unknown_fields, expecting = "an object with scope, worker_id and events")]
 #[schema(as = Events)]
 struct Request {
+    #[serde(deserialize_with = "object")]
     scope: ScopeQuery,
     worker_id: u64,
     #[serde(default)]

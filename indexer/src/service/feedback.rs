@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     Service,
-    body::{Body, Json},
+    body::{Body, Json, object},
     problem::Problem,
 };
 use crate::{FeedbackState, ScopeQuery};
@@ -16,7 +16,7 @@ use crate::{FeedbackState, ScopeQuery};
 #[serde(deny_unknown_fields, expecting = "an object with worker_id, predicted_tokens and cached_tokens")]
 #[schema(as = Observation)]
 struct Request {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     scope: ScopeQuery,
     worker_id: u64,
     #[serde(default)]

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     ServiceLimits,
-    body::{Body, Hash},
+    body::{Body, Hash, Object, object},
     lists::{self, Lists},
     media,
     problem::Problem,
@@ -18,7 +18,7 @@ use crate::{Answer, Indexer, PromptContent, Query, ScopeQuery};
 #[schema(as = Overlap)]
 #[serde(deny_unknown_fields, expecting = "an object with token_ids, block_hashes or queries")]
 pub(super) struct Request {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub(super) scope: ScopeQuery,
     pub(super) token_ids: Option<Vec<u32>>,
     pub(super) block_hashes: Option<Vec<Hash>>,
@@ -79,13 +79,13 @@ impl Request {
     /// With its lists read by themselves. None where it is no request, or lists are not of the usual form.
     fn from_short_json(document: &[u8]) -> Option<Request> {
         let (short, lists) = lists::json::cut(document)?;
-        serde_json::from_slice::<Request>(&short).ok()?.with(lists)
+        serde_json::from_slice::<Object<Request>>(&short).ok()?.0.with(lists)
     }
 
     /// The same of msgpack.
     fn from_short_msgpack(document: &[u8]) -> Option<Request> {
         let (short, lists) = lists::msgpack::cut(document)?;
-        rmp_serde::from_slice::<Request>(&short).ok()?.with(lists)
+        rmp_serde::from_slice::<Object<Request>>(&short).ok()?.0.with(lists)
     }
 
     /// The request whose empty lists are these.

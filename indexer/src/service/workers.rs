@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{
     Service,
-    body::{Body, Json},
+    body::{Body, Json, object},
     problem::Problem,
 };
 use crate::ScopeQuery;
@@ -19,6 +19,7 @@ use crate::ScopeQuery;
 #[serde(deny_unknown_fields, expecting = "an object with scope and worker_id")]
 #[schema(as = RegisterWorker)]
 struct Request {
+    #[serde(deserialize_with = "object")]
     scope: ScopeQuery,
     worker_id: u64,
     #[serde(default = "first")]
