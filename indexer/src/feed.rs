@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Semaphore;
+use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::warn;
 
@@ -47,6 +47,8 @@ pub struct Feeds {
     indexer: Arc<Indexer>,
     asking: Arc<Semaphore>,
     readiness: Arc<Readiness>,
+    /// Where they run, whoever adds one.
+    runtime: Handle,
     tasks: TaskTracker,
     stop: CancellationToken,
     engines: Engines,
@@ -97,13 +99,14 @@ impl Feeds {
             indexer,
             asking,
             readiness,
+            runtime: Handle::current(),
             tasks,
             stop,
             engines: Engines::default(),
             peers: OnceLock::new(),
         };
         let (indexer, stop) = (Arc::clone(&feeds.indexer), feeds.stop.clone());
-        feeds.tasks.spawn(async move {
+        feeds.spawn(async move {
             let mut ticks = tokio::time::interval(TICK);
             while stop.run_until_cancelled(ticks.tick()).await.is_some() {
                 indexer.tick();
@@ -133,7 +136,7 @@ impl Feeds {
             let clock = self.indexer.clock().clone();
             let subscription = nats::Subscription::new(&client, clock, &subject).await?;
             let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
-            self.tasks.spawn(async move { subscription.run(&indexer, &stream, stop).await });
+            self.spawn(async move { subscription.run(&indexer, &stream, stop).await });
         }
         Ok(())
     }
@@ -163,8 +166,12 @@ impl Feeds {
         let connected = Arc::clone(&engine.connected);
         self.engines
             .insert(FollowedEngine { stream, endpoint: endpoint.to_owned(), connected }, stop.clone());
-        self.tasks.spawn(async move { engine.run(stop).await });
+        self.spawn(async move { engine.run(stop).await });
         Ok(())
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(task, &self.runtime);
     }
 
     /// Follows an engine no more, and lets its stream go with all that its ranks hold. Returns how many ranks these were;
@@ -185,7 +192,7 @@ impl Feeds {
         // Those that were named first are what is told of.
         self.peers.get_or_init(|| peers.iter().map(ToString::to_string).collect());
         let (indexer, stop) = (Arc::clone(&self.indexer), self.stop.clone());
-        self.tasks.spawn(peers::Asking { indexer, peers, stop }.run());
+        self.spawn(peers::Asking { indexer, peers, stop }.run());
     }
 
     /// The addresses of the other kvtides that are asked.
@@ -200,7 +207,7 @@ impl Feeds {
     where
         A: Future<Output = IndexAnswer> + Send + 'static,
     {
-        self.tasks.spawn(indexes::run(Arc::clone(&self.indexer), ask, self.stop.clone()));
+        self.spawn(indexes::run(Arc::clone(&self.indexer), ask, self.stop.clone()));
     }
 
     /// Takes no new messages, applies those that are here already, and ends.

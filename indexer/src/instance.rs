@@ -83,10 +83,4 @@ mod tests {
             );
         }
     }
-
-    #[test]
-    fn by_default_it_is_a_name_too() {
-        let default = Instance::default();
-        assert_eq!(default.as_str().parse(), Ok(default));
-    }
 }

@@ -9,6 +9,8 @@ pub struct Limits {
     pub scopes: usize,
     /// Tokens of a query's prompt.
     pub query_tokens: u64,
+    /// Ranks of a request's answers, together.
+    pub query_ranks: u64,
     /// Media of a query's prompt, each counted once for every block that it stands in.
     pub query_media: u64,
     /// A worker from which nothing has come for so long is silent.
@@ -26,6 +28,7 @@ impl Limits {
     pub const DEFAULT: Limits = Limits {
         scopes: 1024,
         query_tokens: 4 << 20,
+        query_ranks: 1 << 20,
         query_media: 4 << 20,
         silent_after: Duration::from_secs(60),
         conflict_silence: Duration::from_secs(10),

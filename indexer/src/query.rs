@@ -117,6 +117,14 @@ pub enum QueryError {
         /// The limit.
         limit: u64,
     },
+    /// The answers together have more ranks than are allowed.
+    #[error(
+        "answers of more than {limit} ranks, the most that are allowed together; expected a limit of each query, or fewer"
+    )]
+    TooManyRanks {
+        /// The limit.
+        limit: u64,
+    },
     /// Blocks are keyed otherwise than whoever asks says.
     #[error("expected is_eagle = {expected}, as the scope has it, got {got}")]
     OtherHashing {

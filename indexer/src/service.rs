@@ -35,6 +35,7 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Indexer, Readiness, access::Role, feed::Feeds, telemetry, watched::Watched};
+use body::room;
 use connections::Connections;
 use contract::Contract;
 use dynamo::Registry;
@@ -59,6 +60,8 @@ pub struct ServiceLimits {
     pub request: Duration,
     /// Bytes of a request's body.
     pub body_bytes: usize,
+    /// Bytes of all bodies at the same time. Further ones wait, as long as a body may take.
+    pub bodies_bytes: usize,
     /// Blocks of one event that is handed in.
     pub event_blocks: usize,
     /// Events handed in with one request.
@@ -82,6 +85,7 @@ impl ServiceLimits {
         idle: Duration::from_secs(120),
         request: Duration::from_secs(30),
         body_bytes: 64 << 20,
+        bodies_bytes: 1 << 30,
         event_blocks: 1 << 20,
         events: 65_536,
         queries: 1024,
@@ -112,6 +116,8 @@ pub struct Service {
     /// The contract, as it goes out.
     contract: Arc<str>,
     registry: Arc<Registry>,
+    /// Room for bodies.
+    bodies: Arc<Semaphore>,
     /// One snapshot at a time: each takes as much memory as a scope's index.
     snapshots: Arc<Semaphore>,
     /// Parts are small, and wanted at once.
@@ -135,7 +141,20 @@ impl Service {
         let registry = Arc::new(Registry::new(Arc::clone(&indexer), feeds));
         let (access, contract) = (Access::Open, Arc::default());
         let (snapshots, parts, large) = (turns(1), turns(PARTS), turns(cores()));
-        Service { indexer, metrics, limits, readiness, access, contract, registry, snapshots, parts, large }
+        let bodies = room(limits.bodies_bytes);
+        Service {
+            indexer,
+            metrics,
+            limits,
+            readiness,
+            access,
+            contract,
+            registry,
+            bodies,
+            snapshots,
+            parts,
+            large,
+        }
     }
 
     /// The same for those alone who may ask.

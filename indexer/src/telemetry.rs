@@ -69,6 +69,7 @@ const QUERIES_FAILED: &str = "kvtide_queries_failed_total";
 const RANKS: &str = "kvtide_ranks";
 const RANKS_BY_KNOWLEDGE: &str = "kvtide_ranks_by_knowledge";
 const PENDING_EVENTS: &str = "kvtide_pending_events";
+const RANKS_UNPROVEN: &str = "kvtide_ranks_unproven";
 const LAG_OVER_BEST: &str = "kvtide_lag_over_best_seconds";
 const VERIFIED_AGE: &str = "kvtide_verified_age_seconds";
 const RUNS: &str = "kvtide_runs";
@@ -204,8 +205,17 @@ pub(crate) fn count_query(took: Duration, answered: bool) {
 /// Nothing is left of a scope.
 pub(crate) fn dismiss(scope: &Scope) {
     let labels = labels(scope);
-    let counts =
-        [RANKS, DRIFTING, UNREACHED, RUNS, HELD_BLOCKS, PARKED_BLOCKS, PENDING_EVENTS, LAG_OVER_BEST];
+    let counts = [
+        RANKS,
+        DRIFTING,
+        UNREACHED,
+        RUNS,
+        HELD_BLOCKS,
+        PARKED_BLOCKS,
+        PENDING_EVENTS,
+        RANKS_UNPROVEN,
+        LAG_OVER_BEST,
+    ];
     for name in counts {
         gauge!(name, &labels).set(0);
     }
@@ -254,13 +264,14 @@ fn with_knowledge(
 fn measure_freshness(indexer: &Indexer, state: &ScopeState, labels: &[(&'static str, String)]) {
     let now_ms = indexer.clock().steady_ms();
     let mut known: BTreeMap<KnowledgeState, u32> = KnowledgeState::ALL.map(|state| (state, 0)).into();
-    let (mut pending, mut lag_ms, mut verified_ms) = (0, 0, None);
+    let (mut pending, mut lag_ms, mut verified_ms, mut unproven) = (0, 0, None, 0_u32);
     for rank in &state.ranks {
         *known.entry(rank.watermark.knowledge.into()).or_default() += 1;
         let fresh = Freshness::of(&rank.watermark, state.pending(rank.rank), now_ms);
         pending += fresh.pending_events;
         lag_ms = lag_ms.max(fresh.lag_over_best_ms.unwrap_or(0));
         verified_ms = verified_ms.max(fresh.verified_age_ms);
+        unproven += u32::from(fresh.verified_age_ms.is_none());
     }
     for (knowledge, ranks) in known {
         gauge!(RANKS_BY_KNOWLEDGE, &with_knowledge(labels, knowledge)).set(ranks);
@@ -268,6 +279,7 @@ fn measure_freshness(indexer: &Indexer, state: &ScopeState, labels: &[(&'static 
     let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     gauge!(PENDING_EVENTS, labels).set(pending as f64);
+    gauge!(RANKS_UNPROVEN, labels).set(unproven);
     gauge!(LAG_OVER_BEST, labels).set(seconds(lag_ms));
     // Without any proof there is no number, and a NaN is none to compare with.
     gauge!(VERIFIED_AGE, labels).set(verified_ms.map_or(f64::NAN, seconds));

@@ -27,7 +27,12 @@ pub struct Watched<T> {
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, Reason>,
     now: RwLock<Arc<T>>,
+    /// The files as they were before they were read.
+    stamps: Vec<Stamp>,
 }
+
+/// What shows that a file is another one.
+type Stamp = Option<(u64, u64, i64, i64)>;
 
 impl<T: Send + Sync + 'static> Watched<T> {
     /// Reads files for the first time.
@@ -38,8 +43,9 @@ impl<T: Send + Sync + 'static> Watched<T> {
         paths: Vec<PathBuf>,
         read: fn(&[PathBuf]) -> Result<T, Reason>,
     ) -> Result<Arc<Watched<T>>, Reason> {
+        let stamps = stamps(&paths);
         let now = RwLock::new(Arc::new(read(&paths)?));
-        Ok(Arc::new(Watched { paths, read, now }))
+        Ok(Arc::new(Watched { paths, read, now, stamps }))
     }
 
     /// What they say now.
@@ -50,11 +56,11 @@ impl<T: Send + Sync + 'static> Watched<T> {
 
     /// Reads them again whenever they have changed. What cannot be used is reported, and changes nothing.
     pub async fn watch(self: Arc<Self>) {
-        let mut seen = self.stamps();
+        let mut seen = self.stamps.clone();
         let mut looks = tokio::time::interval(LOOK);
         loop {
             looks.tick().await;
-            let stamps = self.stamps();
+            let stamps = stamps(&self.paths);
             if stamps == seen {
                 continue;
             }
@@ -73,11 +79,11 @@ impl<T: Send + Sync + 'static> Watched<T> {
             }
         }
     }
+}
 
-    fn stamps(&self) -> Vec<Option<(u64, u64, i64, i64)>> {
-        let stamp = |file: Metadata| (file.ino(), file.len(), file.mtime(), file.mtime_nsec());
-        self.paths.iter().map(|path| fs::metadata(path).ok().map(stamp)).collect()
-    }
+fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
+    let stamp = |file: Metadata| (file.ino(), file.len(), file.mtime(), file.mtime_nsec());
+    paths.iter().map(|path| fs::metadata(path).ok().map(stamp)).collect()
 }
 
 /// The text of a file of a size that can be meant.

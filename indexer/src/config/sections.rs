@@ -149,6 +149,9 @@ pub struct LimitsConfig {
     /// Bytes of a request's body.
     #[arg(id = "limits.body_bytes", long = "body-bytes", value_name = "N", default_value_t = SERVICE.body_bytes as u64, value_parser = one_or_more())]
     pub body_bytes: u64,
+    /// Bytes of all bodies at the same time; further ones wait, and are refused after request_s.
+    #[arg(id = "limits.bodies_bytes", long = "bodies-bytes", value_name = "N", default_value_t = SERVICE.bodies_bytes as u64, value_parser = one_or_more())]
+    pub bodies_bytes: u64,
     /// Queries of one request.
     #[arg(id = "limits.queries", long = "queries", value_name = "N", default_value_t = SERVICE.queries as u64, value_parser = one_or_more())]
     pub queries: u64,
@@ -170,6 +173,9 @@ pub struct LimitsConfig {
     /// Bytes of a model's, a routing group's or an endpoint's name where engines are registered or asked for by it.
     #[arg(id = "limits.name_bytes", long = "name-bytes", value_name = "N", default_value_t = SERVICE.name_bytes as u64, value_parser = one_or_more())]
     pub name_bytes: u64,
+    /// Ranks of a request's answers, together.
+    #[arg(id = "limits.query_ranks", long = "query-ranks", value_name = "N", default_value_t = INDEXER.query_ranks, value_parser = one_or_more())]
+    pub query_ranks: u64,
     /// Events handed in with one request.
     #[arg(id = "limits.events", long = "events", value_name = "N", default_value_t = SERVICE.events as u64, value_parser = one_or_more())]
     pub events: u64,
@@ -207,6 +213,7 @@ impl LimitsConfig {
             idle: Duration::from_secs(self.idle_s),
             request: Duration::from_secs(self.request_s),
             body_bytes: size(self.body_bytes),
+            bodies_bytes: size(self.bodies_bytes),
             event_blocks: size(self.event_blocks),
             events: size(self.events),
             queries: size(self.queries),
@@ -223,6 +230,7 @@ impl LimitsConfig {
         Limits {
             scopes: size(self.scopes),
             query_tokens: self.query_tokens,
+            query_ranks: self.query_ranks,
             query_media: self.query_media,
             silent_after: Duration::from_secs(workers.silent_after_s),
             conflict_silence: Duration::from_secs(workers.conflict_silence_s),

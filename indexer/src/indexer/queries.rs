@@ -42,10 +42,15 @@ impl Indexer {
         }
         self.check_size(tokens, media)?;
         let mut moments: BTreeMap<&Scope, Moment<'_>> = BTreeMap::new();
-        let mut answers = Vec::with_capacity(queries.len());
+        let (mut answers, mut ranks) = (Vec::with_capacity(queries.len()), 0);
         for (query, scope) in queries.iter().zip(&scopes) {
             let moment = moments.entry(&scope.scope).or_insert_with(|| self.moment(scope));
-            answers.push(self.answer(query, moment, started));
+            let answer = self.answer(query, moment, started);
+            ranks += answer.ranks.len() as u64;
+            if ranks > self.limits.query_ranks {
+                return Err(QueryError::TooManyRanks { limit: self.limits.query_ranks });
+            }
+            answers.push(answer);
         }
         Ok(answers)
     }

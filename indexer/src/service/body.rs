@@ -1,6 +1,6 @@
 //! Bodies: bytes within the limit, JSON in and out, and hashes as JSON has them.
 
-use std::{fmt, marker::PhantomData, panic::resume_unwind};
+use std::{fmt, marker::PhantomData, panic::resume_unwind, sync::Arc};
 
 use axum::{
     body::Bytes,
@@ -15,9 +15,11 @@ use serde::{
         value::{self, MapAccessDeserializer, UnitDeserializer},
     },
 };
-use tokio::{sync::Semaphore, task::spawn_blocking};
-
-use tokio::time::timeout;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
+    time::timeout,
+};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type},
@@ -32,23 +34,51 @@ pub(super) const MSGPACK: &str = "application/msgpack";
 /// A body that is larger takes a millisecond or more, and is read and answered apart: others use the same thread.
 const LARGE: usize = 1 << 20;
 
+/// So deep may msgpack be nested; JSON may be twice as deep.
+const DEEPEST: usize = 64;
+/// Room for bodies is dealt out in pieces of so many bytes.
+const PIECE: usize = 1024;
+
 /// A body, read whole.
-pub(super) struct Body(pub(super) Bytes);
+pub(super) struct Body {
+    pub(super) bytes: Bytes,
+    /// Its part of the room that there is for all of them.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// As many pieces as make up so many bytes.
+pub(super) fn room(bytes: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new((bytes / PIECE).clamp(1, u32::MAX as usize)))
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body { bytes, _room: None }
+    }
+}
 
 impl FromRequest<Service> for Body {
     type Rejection = Problem;
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
-        let limit = service.limits.body_bytes as u64;
-        let patience = service.limits.request;
+        let (limits, patience) = (&service.limits, service.limits.request);
+        let stated = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let length = stated.and_then(|length| length.parse().ok()).unwrap_or(limits.body_bytes);
+        let pieces = length.min(limits.body_bytes).min(limits.bodies_bytes).div_ceil(PIECE).max(1);
+        let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
+        let acquired = timeout(patience, Arc::clone(&service.bodies).acquire_many_owned(pieces)).await;
+        let Ok(Ok(room)) = acquired else {
+            return Err(Problem::busy("bodies_bytes", limits.bodies_bytes));
+        };
         let Ok(read) = timeout(patience, Bytes::from_request(request, service)).await else {
             return Err(Problem::too_slow("the body", patience.as_secs()));
         };
         match read {
-            Ok(bytes) => Ok(Body(bytes)),
+            Ok(bytes) => Ok(Body { bytes, _room: Some(room) }),
             Err(BytesRejection::FailedToBufferBody(failed))
                 if failed.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE =>
             {
+                let limit = limits.body_bytes as u64;
                 Err(Problem::too_large("the body's bytes", "body_bytes", None, limit))
             }
             Err(rejection) => {
@@ -58,45 +88,63 @@ impl FromRequest<Service> for Body {
     }
 }
 
+/// Does what may wait, or takes long, where it is in nobody's way: connections share few threads.
+pub(super) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        // Nobody cancels it.
+        Err(error) => resume_unwind(error.into_panic()),
+    }
+}
+
 impl Body {
-    /// Does what takes long with a large body where it is in nobody's way, when it is its turn.
+    /// Does what takes long with a large body apart, when it is its turn.
     pub(super) async fn work<T: Send + 'static>(
         self,
         turns: &Semaphore,
         work: impl FnOnce(Body) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        if self.0.len() <= LARGE {
-            return work(self);
-        }
+        if self.bytes.len() <= LARGE { work(self) } else { self.work_apart(turns, work).await }
+    }
+
+    /// Does what may wait for others, or takes long, apart; with a large body when it is its turn.
+    pub(super) async fn work_apart<T: Send + 'static>(
+        self,
+        turns: &Semaphore,
+        work: impl FnOnce(Body) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
         // Nobody closes it, so that there is always a turn.
-        let _turn = turns.acquire().await;
-        match spawn_blocking(move || work(self)).await {
-            Ok(done) => done,
-            // Nobody cancels it.
-            Err(error) => resume_unwind(error.into_panic()),
-        }
+        let _turn = if self.bytes.len() <= LARGE { None } else { Some(turns.acquire().await) };
+        apart(move || work(self)).await
     }
 
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        let Object(read) = serde_json::from_slice(&self.0)?;
+        let Object(read) = serde_json::from_slice(&self.bytes)?;
         Ok(read)
     }
 
     /// The same as msgpack. What the library says of an error may carry what was sent.
     pub(super) fn msgpack<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         let malformed = |_| Problem::malformed("the body is no msgpack of the form that JSON has");
-        rmp_serde::from_slice(&self.0).map(|Object(read)| read).map_err(malformed)
+        from_msgpack(&self.bytes).map(|Object(read)| read).map_err(malformed)
     }
 
     /// Numbers of 32 bits, little-endian.
     pub(super) fn words(&self) -> Result<Vec<u32>, Problem> {
-        let (words, rest) = self.0.as_chunks();
+        let (words, rest) = self.bytes.as_chunks();
         if rest.is_empty() {
             return Ok(words.iter().map(|&word| u32::from_le_bytes(word)).collect());
         }
-        let got = self.0.len();
+        let got = self.bytes.len();
         Err(Problem::impossible(format!("got {got} bytes, expected tokens of 4 bytes each")))
     }
+}
+
+/// Reads msgpack that is nested as deep as can be meant: each level takes of the thread's stack.
+pub(super) fn from_msgpack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, rmp_serde::decode::Error> {
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    deserializer.set_max_depth(DEEPEST);
+    T::deserialize(&mut deserializer)
 }
 
 /// What the body is said to be, if anything is said.
@@ -151,18 +199,6 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Its schema: both forms.
-impl PartialSchema for Hash {
-    fn schema() -> RefOr<Schema> {
-        let digits = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(0x)?[0-9a-fA-F]{1,16}$"));
-        let number =
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(i64::MIN)).maximum(Some(u64::MAX));
-        OneOfBuilder::new().item(number).item(digits).description(Some("A 64-bit hash")).into()
-    }
-}
-
-impl ToSchema for Hash {}
-
 /// A 64-bit hash: a number (a negative one by its bit pattern) or a string of up to 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Hash(pub(super) u64);
@@ -175,6 +211,18 @@ impl Hash {
         if is_hex { u64::from_str_radix(digits, 16).ok().map(Hash) } else { None }
     }
 }
+
+/// Its schema: both forms.
+impl PartialSchema for Hash {
+    fn schema() -> RefOr<Schema> {
+        let digits = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^(0x)?[0-9a-fA-F]{1,16}$"));
+        let number =
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(i64::MIN)).maximum(Some(u64::MAX));
+        OneOfBuilder::new().item(number).item(digits).description(Some("A 64-bit hash")).into()
+    }
+}
+
+impl ToSchema for Hash {}
 
 impl<'a> Deserialize<'a> for Hash {
     fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {

@@ -110,8 +110,8 @@ impl<T: DeserializeOwned> FromRequest<Service> for Said<T> {
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Refusal> {
         check_json(request.headers())?;
-        let Body(bytes) = Body::from_request(request, service).await?;
-        let said = serde_json::from_slice(&bytes).map_err(|error| {
+        let body = Body::from_request(request, service).await?;
+        let said = serde_json::from_slice(&body.bytes).map_err(|error| {
             let status = match error.classify() {
                 Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 Category::Syntax | Category::Eof | Category::Io => StatusCode::BAD_REQUEST,

@@ -152,14 +152,15 @@ pub(super) async fn post(
     let told = service.clone();
     let apply = move |body: Body| match media_type.as_deref().unwrap_or(JSON) {
         JSON => json_events(&told, &asker, &body),
-        FRAME => raw_message(&told, &asker, &raw, Message::Frame(&body.0)),
+        FRAME => raw_message(&told, &asker, &raw, Message::Frame(&body.bytes)),
         BATCH => {
-            let message = Message::Batch { sequence: raw.sequence, payload: &body.0 };
+            let message = Message::Batch { sequence: raw.sequence, payload: &body.bytes };
             raw_message(&told, &asker, &raw, message)
         }
         other => Err(Problem::media_type(other, &[JSON, FRAME, BATCH])),
     };
-    let applied = body.work(&service.large, apply).await?;
+    // It waits for others that change the scope.
+    let applied = body.work_apart(&service.large, apply).await?;
     let refused = applied.refused_events();
     if applied.events > 0 || refused == 0 {
         return Ok(Json(applied.into()));
@@ -189,7 +190,7 @@ fn raw_message(
 fn json_events(service: &Service, asker: &Asker, body: &Body) -> Result<Applied, Problem> {
     let request: Request = body.json()?;
     asker.may_see(request.scope.tenant.as_deref())?;
-    if request.events.iter().any(|event| event.blocks.is_some()) {
+    if request.events.iter().any(JsonEvent::names_others) {
         asker.may_use_hashes()?;
     }
     let Some(scope) = request.scope.to_scope() else {
@@ -245,6 +246,12 @@ impl JsonEvent {
             return Err(Problem::too_large("an event's blocks", "event_blocks", Some(blocks as u64), limit));
         }
         Ok(event)
+    }
+
+    /// Whether it is about blocks that may be anyone's: it says by hash or by name what they are, are behind, or are no more.
+    fn names_others(&self) -> bool {
+        let is_whole_chain = matches!(self.kind, Kind::Stored) && self.token_ids.is_some();
+        !is_whole_chain || self.parent.is_some() || self.blocks.is_some()
     }
 
     /// Refuses fields that events of this kind do not have.

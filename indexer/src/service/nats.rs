@@ -182,7 +182,7 @@ impl Desk {
         let headers = message.headers.as_ref();
         let asker = self.access.asker(stated(headers, AUTHORIZATION).map(str::as_bytes), Role::Query)?;
         let form = Form::of(headers)?;
-        let body = Body(message.payload.clone());
+        let body = Body::from(message.payload.clone());
         let request: Request = match form {
             Form::Json => Request::from_json(&body)?,
             Form::Msgpack => Request::from_msgpack(&body)?,

@@ -190,6 +190,9 @@ impl From<QueryError> for Problem {
                     .with("fitting_scopes", fitting)
                     .with("differences", differences)
             }
+            QueryError::TooManyRanks { limit } => {
+                Problem::too_large("the answers' ranks", "query_ranks", None, limit)
+            }
             QueryError::TooManyTokens { got, limit } => {
                 Problem::too_large("the prompt's tokens", "query_tokens", Some(got), limit)
             }

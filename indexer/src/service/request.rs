@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     ServiceLimits,
-    body::{Body, Hash, Object, object},
+    body::{Body, Hash, Object, from_msgpack, object},
     lists::{self, Lists},
     media,
     problem::Problem,
@@ -68,12 +68,12 @@ pub(super) enum Reply {
 impl Request {
     /// Reads JSON.
     pub(super) fn from_json(body: &Body) -> Result<Request, Problem> {
-        Request::from_short_json(&body.0).map_or_else(|| body.json(), Ok)
+        Request::from_short_json(&body.bytes).map_or_else(|| body.json(), Ok)
     }
 
     /// Reads msgpack.
     pub(super) fn from_msgpack(body: &Body) -> Result<Request, Problem> {
-        Request::from_short_msgpack(&body.0).map_or_else(|| body.msgpack(), Ok)
+        Request::from_short_msgpack(&body.bytes).map_or_else(|| body.msgpack(), Ok)
     }
 
     /// With its lists read by themselves. None where it is no request, or lists are not of the usual form.
@@ -85,7 +85,7 @@ impl Request {
     /// The same of msgpack.
     fn from_short_msgpack(document: &[u8]) -> Option<Request> {
         let (short, lists) = lists::msgpack::cut(document)?;
-        rmp_serde::from_slice::<Object<Request>>(&short).ok()?.0.with(lists)
+        from_msgpack::<Object<Request>>(&short).ok()?.0.with(lists)
     }
 
     /// The request whose empty lists are these.
@@ -111,7 +111,7 @@ impl Request {
             may_ask(&query)?;
             return Ok(Reply::One(Box::new(indexer.overlap(&query)?)));
         };
-        if self.says_more() {
+        if self != Request::default() {
             return Err(Problem::impossible("got queries and more, expected each query to say what it asks"));
         }
         let (got, limit) = (queries.len() as u64, limits.queries as u64);
@@ -121,32 +121,6 @@ impl Request {
         let queries: Vec<Query> = queries.into_iter().map(Request::query).collect::<Result<_, _>>()?;
         queries.iter().try_for_each(may_ask)?;
         Ok(Reply::Several { answers: indexer.overlap_all(&queries)? })
-    }
-
-    /// Whether anything is said beside `queries`.
-    fn says_more(&self) -> bool {
-        let Request {
-            queries: _,
-            scope,
-            token_ids,
-            block_hashes,
-            ranks,
-            min_reach_tokens,
-            limit,
-            freshness,
-            ..
-        } = self;
-        let Request { block_mm_infos, mm_objects, is_eagle, .. } = self;
-        let prompt = token_ids.is_some() || block_hashes.is_some();
-        let media = block_mm_infos.is_some() || mm_objects.is_some();
-        prompt
-            || media
-            || is_eagle.is_some()
-            || *scope != ScopeQuery::default()
-            || ranks.is_some()
-            || *min_reach_tokens > 0
-            || limit.is_some()
-            || !freshness
     }
 
     fn query(self) -> Result<Query, Problem> {

@@ -10,7 +10,7 @@ use axum::{
 use kvtide_radix::Rank;
 use serde::Deserialize;
 
-use super::{Service, pieces, problem::Problem};
+use super::{Service, guard::Asker, pieces, problem::Problem};
 use crate::Part;
 
 /// The other side may take so long for everything, or for a part.
@@ -63,8 +63,10 @@ fn malformed() -> Problem {
 )]
 pub(super) async fn get(
     State(service): State<Service>,
+    asker: Asker,
     parameters: Result<Query<Parameters>, QueryRejection>,
 ) -> Result<Response, Problem> {
+    asker.may_use_hashes()?;
     let Query(parameters) = parameters.map_err(|_| malformed())?;
     let part = parameters.part()?;
     let (turns, patience) = match part {

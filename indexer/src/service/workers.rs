@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::{
     Service,
-    body::{Body, Json, object},
+    body::{Body, Json, apart, object},
     problem::Problem,
 };
 use crate::ScopeQuery;
@@ -56,7 +56,8 @@ pub(super) async fn register(
         return Err(Problem::impossible("expected scope.model and scope.block_size of a worker"));
     };
     let ranks: Vec<Rank> = dp_ranks.into_iter().map(|dp_rank| Rank { worker_id, dp_rank }).collect();
-    Ok(Json(Registered { new_ranks: service.indexer.register(&scope, &ranks)? }))
+    let new_ranks = apart(move || service.indexer.register(&scope, &ranks)).await?;
+    Ok(Json(Registered { new_ranks }))
 }
 
 #[derive(Deserialize)]
@@ -93,7 +94,7 @@ pub(super) async fn remove(
     let Ok(Query(Which { dp_rank })) = which else {
         return Err(Problem::malformed("expected perhaps ?dp_rank=NUMBER, got another query string"));
     };
-    match service.indexer.remove(worker_id, dp_rank) {
+    match apart(move || service.indexer.remove(worker_id, dp_rank)).await {
         0 => Err(Problem::unknown_worker(worker_id, dp_rank)),
         removed_ranks => Ok(Json(Removed { removed_ranks })),
     }

@@ -231,6 +231,16 @@ fn events_are_taken_of_those_tenants_alone() {
     served.refused("/v1/events", &of(Some("globex"), tokens.clone()), 403, "forbidden");
     served.refused("/v1/events", &of(None, tokens.clone()), 403, "forbidden");
     served.refused("/v1/events", &of(Some("acme"), hashes.clone()), 403, "forbidden");
+    // Names may be those of anyone's blocks, and so may what stands in front.
+    let others = [
+        json!({"type": "stored", "sequence_hashes": [1]}),
+        json!({"type": "stored", "parent": 1, "sequence_hashes": [2], "token_ids": [3, 4]}),
+        json!({"type": "removed", "sequence_hashes": [1]}),
+        json!({"type": "cleared"}),
+    ];
+    for event in &others {
+        served.refused("/v1/events", &of(Some("acme"), event.clone()), 403, "forbidden");
+    }
     for raw in ["application/x-dynamo-kv-frame", "application/x-engine-kv-batch"] {
         problem(&served.kvtide.send("POST", "/v1/events?stream=none", raw, b"x"), 403, "forbidden");
     }
@@ -238,6 +248,20 @@ fn events_are_taken_of_those_tenants_alone() {
     for tenant in [None, Some("globex")] {
         served.ask("/v1/events", &of(tenant, tokens.clone()));
         served.ask("/v1/events", &of(tenant, hashes.clone()));
+        for event in &others {
+            served.ask("/v1/events", &of(tenant, event.clone()));
+        }
+    }
+}
+
+#[test]
+fn whoever_sees_single_tenants_sees_no_dump() {
+    let admin = &[Role::Admin][..];
+    let mut guarded = Guarded::start(&[(admin, &["*"]), (admin, &["acme"]), (admin, &[])]);
+    for (number, status) in [(0, 200), (1, 403), (2, 403)] {
+        for route in ["/dump", "/v1/snapshot", "/v1/snapshot?worker_id=1"] {
+            assert_eq!(guarded.by(number).kvtide.get(route).0, status, "{route} by {number}");
+        }
     }
 }
 

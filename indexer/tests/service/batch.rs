@@ -6,6 +6,7 @@ use std::{
     thread,
 };
 
+use kvtide_tests::harness::Kvtide;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 
@@ -90,4 +91,18 @@ fn what_cannot_be_asked_together_is_refused_whole() {
     }
     assert_eq!(answers(served.overlap(&json!({"queries": vec![&one; 1024]}))).len(), 1024);
     assert_eq!(answers(served.overlap(&json!({"queries": []}))), Vec::<Value>::new());
+}
+
+#[test]
+fn answers_together_have_so_many_ranks_at_most() {
+    let served =
+        Served { kvtide: Kvtide::start(env!("CARGO_BIN_EXE_kvtide"), &["serve", "--query-ranks", "10"]) };
+    let scope = json!({"model": "m", "block_size": 4});
+    served.ask("/v1/workers", &json!({"scope": scope, "worker_id": 1, "dp_ranks": [0, 1, 2, 3]}));
+    let queries = |count| json!({"queries": vec![json!({"token_ids": []}); count]});
+    assert_eq!(answers(served.overlap(&queries(2))).len(), 2);
+    let refused = served.refused("/v1/overlap", &queries(3), 413, "too-large");
+    assert_eq!((&refused["limit_name"], &refused["limit"]), (&json!("query_ranks"), &json!(10)));
+    let fewer = json!({"queries": vec![json!({"token_ids": [], "limit": 1}); 10]});
+    assert_eq!(answers(served.overlap(&fewer)).len(), 10);
 }

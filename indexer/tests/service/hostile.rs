@@ -139,6 +139,21 @@ fn deep_nesting_is_refused() {
 }
 
 #[test]
+fn deep_msgpack_is_refused() {
+    let served = served();
+    let before = served.state();
+    for open in [&b"\x81\xa7queries\x91"[..], b"\x81\xa5scope", b"\x91", b"\x81\xa1x"] {
+        for depth in [40, 70, 500, 5000] {
+            let mut body = open.repeat(depth);
+            body.push(0x80);
+            let reply = served.kvtide.send("POST", "/v1/overlap", "application/msgpack", &body);
+            assert!([400, 422].contains(&reply.status), "{depth}: {reply:?}");
+        }
+    }
+    assert_eq!(served.state(), before);
+}
+
+#[test]
 fn numbers_of_any_size_are_answered() {
     let served = served();
     let before = served.state();

@@ -110,3 +110,19 @@ fn a_client_that_does_not_read_its_answer_makes_room() {
     );
     drop(stream);
 }
+
+#[test]
+fn bodies_share_so_much_room() {
+    let kvtide = Kvtide::start(KVTIDE, &["serve", "--bodies-bytes", "65536", "--request-s", "1"]);
+    let ask = |body: &[u8]| kvtide.post_raw("/v1/overlap", "application/json", body).0;
+    assert_eq!(ask(b"{}"), 422, "there is room");
+    let mut holding = connect(&kvtide);
+    holding.write_all(b"POST /v1/overlap HTTP/1.1\r\nhost: x\r\ncontent-length: 65536\r\n\r\n{").unwrap();
+    // Whoever comes meanwhile waits, until the room is given back since the first one took too long.
+    wait_for("the room to be taken", || (kvtide.get("/healthz").0 == 200).then_some(()));
+    let started = Instant::now();
+    let status = ask(b"{}");
+    assert!([422, 503].contains(&status), "{status}");
+    assert!(started.elapsed() > Duration::from_millis(300), "it had to wait: {:?}", started.elapsed());
+    wait_for("room again", || (ask(b"{}") == 422).then_some(()));
+}

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::{Refusal, Registry, partition::Partition};
 use crate::{
     Indexer,
-    service::{Service, pieces, problem::Problem},
+    service::{Service, guard::Asker, pieces, problem::Problem},
 };
 
 /// The other side may take so long for everything.
@@ -40,12 +40,13 @@ const PATIENCE: Duration = Duration::from_secs(300);
         (status = "default", response = Refusal)
     )
 )]
-pub(super) async fn get(State(service): State<Service>) -> Response {
+pub(super) async fn get(State(service): State<Service>, asker: Asker) -> Result<Response, Refusal> {
+    asker.may_use_hashes()?;
     // Nobody closes it, so that there is always a turn.
     let turn = Arc::clone(&service.snapshots).acquire_owned().await;
     let body =
         pieces::send(turn, PATIENCE, move |to| write_partitions(&service.indexer, &service.registry, to));
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 fn write_partitions(indexer: &Indexer, registry: &Registry, mut to: impl Write) -> io::Result<()> {

@@ -16,7 +16,11 @@ use super::{
     registry::NewEngine,
     stated,
 };
-use crate::service::{Service, body::Json, problem::Problem};
+use crate::service::{
+    Service,
+    body::{Json, apart},
+    problem::Problem,
+};
 
 /// An `additional_salt` is taken and not needed: it changes the names that an engine gives its blocks, which are opaque here.
 #[derive(Deserialize, ToSchema)]
@@ -68,7 +72,7 @@ pub(super) async fn register(
         endpoint,
         replay_endpoint,
     };
-    service.registry.register(engine, limits.engines)?;
+    apart(move || service.registry.register(engine, limits.engines)).await?;
     Ok((StatusCode::CREATED, DONE))
 }
 
@@ -101,7 +105,9 @@ pub(super) async fn unregister(
 ) -> Result<Json<Done>, Refusal> {
     let Unregister { instance_id, model_name, routing_group, tenant_id, dp_rank } = unregister;
     refuse_tenant(tenant_id.as_deref())?;
-    service.registry.unregister(instance_id, (&model_name, routing_group.as_deref()), dp_rank)?;
+    let gone =
+        move || service.registry.unregister(instance_id, (&model_name, routing_group.as_deref()), dp_rank);
+    apart(gone).await?;
     Ok(DONE)
 }
 

@@ -149,6 +149,7 @@ fn answer(service: &Service, partition: &Partition, query: Query) -> Result<Json
         QueryError::UnknownScope { .. } => partition.unknown(),
         QueryError::SeveralScopes { .. }
         | QueryError::TooManyTokens { .. }
+        | QueryError::TooManyRanks { .. }
         | QueryError::TooManyMedia { .. }
         | QueryError::OtherHashing { .. } => Problem::from(error).into(),
     })?;

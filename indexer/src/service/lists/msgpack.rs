@@ -50,7 +50,7 @@ impl<'a> Cut<'a> {
     }
 
     /// A list, in whose place an empty one is kept.
-    fn list<T>(&mut self, number: fn(&[u8]) -> Option<(T, &[u8])>) -> Option<Vec<T>> {
+    fn list<T>(&mut self, number: impl Fn(&[u8]) -> Option<(T, &[u8])>) -> Option<Vec<T>> {
         let (count, mut rest) = length(self.rest, 0x90, 0xdc)?;
         // Each takes a byte at least.
         if count > rest.len() {
