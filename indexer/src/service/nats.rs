@@ -12,6 +12,7 @@ use async_nats::{
         ServiceExt, endpoint::Endpoint, error::Error,
     },
 };
+use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -46,6 +47,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Answers requests on a bus until it is stopped.
 pub struct NatsService {
+    client: Client,
     listed: Listed,
     answering: JoinHandle<()>,
 }
@@ -92,18 +94,33 @@ impl NatsService {
             .map_err(refused)?;
         let endpoint = listed.endpoint_builder().name("overlap").add(&subject).await.map_err(refused)?;
         info!(subject, "answering");
-        let desk = Arc::new(Desk::new(client, indexer, limits, access));
-        Ok(NatsService { listed, answering: tokio::spawn(desk.serve(endpoint)) })
+        let desk = Arc::new(Desk::new(client.clone(), indexer, limits, access));
+        Ok(NatsService { client, listed, answering: tokio::spawn(desk.serve(endpoint)) })
     }
 
     /// Takes no new requests, answers those that are here already, and ends. Whoever asks later is told by the bus that
     /// nobody answers.
     pub async fn stop(self) {
+        // What comes back shows that everything which was routed here before it has been read: the library forgets its
+        // subscription at once, and with it whatever is read later.
+        if tokio::time::timeout(GRACE, there_and_back(&self.client)).await.is_err() {
+            debug!("the bus does not answer; requests on their way here are not either");
+        }
         // It only tells the endpoint.
         let _told = self.listed.stop().await;
         if tokio::time::timeout(GRACE, self.answering).await.is_err() {
             warn!("gave up on NATS requests that were still under way after {GRACE:?}");
         }
+    }
+}
+
+/// Sends something to itself, and waits for it.
+async fn there_and_back(client: &Client) {
+    let inbox = client.new_inbox();
+    if let Ok(mut back) = client.subscribe(inbox.clone()).await
+        && client.publish(inbox, Bytes::new()).await.is_ok()
+    {
+        back.next().await;
     }
 }
 
