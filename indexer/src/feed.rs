@@ -24,6 +24,7 @@ use engines::Engines;
 pub use engines::FollowedEngine;
 
 pub use nats::Bus;
+pub(crate) use nats::without_credentials;
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);

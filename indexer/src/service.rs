@@ -3,6 +3,7 @@
 mod body;
 mod connections;
 mod contract;
+mod dashboard;
 mod dynamo;
 mod events;
 mod feedback;
@@ -168,6 +169,7 @@ impl Service {
             .routes(routes!(is_there))
             .routes(routes!(is_ready))
             .routes(routes!(contract::get))
+            .routes(routes!(dashboard::get))
             .merge(dynamo::health());
         let query = OpenApiRouter::new()
             .routes(routes!(overlap::post))

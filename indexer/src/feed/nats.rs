@@ -188,7 +188,7 @@ fn report(event: &Event) {
     }
 }
 
-fn without_credentials(urls: &str) -> String {
+pub(crate) fn without_credentials(urls: &str) -> String {
     urls.split(',').map(without_userinfo).collect::<Vec<_>>().join(",")
 }
 

@@ -9,7 +9,7 @@ use std::{
 use kvtide_radix::Rank;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::Part;
+use crate::{Part, feed::without_credentials};
 
 /// How long it may take to tell everything, or a part.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3)];
@@ -45,7 +45,7 @@ impl fmt::Debug for Peer {
 
 impl fmt::Display for Peer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.url)
+        formatter.write_str(&without_credentials(&self.url))
     }
 }
 
@@ -58,7 +58,7 @@ impl Peer {
     pub fn new(url: &str, token: Option<&str>, authorities: Option<&str>) -> Result<Peer, PeerError> {
         let url = url.trim_end_matches('/').to_owned();
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(PeerError::Url { got: url });
+            return Err(PeerError::Url { got: without_credentials(&url) });
         }
         let authorization = token.map(|token| format!("Bearer {}", token.trim()));
         let mut tls = TlsConfig::builder();

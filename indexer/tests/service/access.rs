@@ -67,6 +67,7 @@ fn routes() -> Vec<(&'static str, &'static str, Value, Option<Role>)> {
         ("GET", "/dump", Value::Null, Some(Role::Admin)),
         ("GET", "/peers", Value::Null, Some(Role::Admin)),
         ("GET", "/openapi.json", Value::Null, None),
+        ("GET", "/", Value::Null, None),
         ("GET", "/health", Value::Null, None),
         ("GET", "/healthz", Value::Null, None),
         ("GET", "/readyz", Value::Null, None),

@@ -7,6 +7,7 @@ mod batch;
 mod canary;
 mod continuity;
 mod contract;
+mod dashboard;
 mod dynamo;
 mod filters;
 mod forms;
