@@ -86,7 +86,7 @@ impl Arguments {
              Ask from another terminal:\n\n  \
              {ask_workers:width$}    what is known of each worker\n  \
              {ask_prompt}    how much of a prompt each one holds\n\n\
-             Ctrl-C stops.\n",
+             Or look at http://{listening}/ with a browser. Ctrl-C stops.\n",
             self.workers,
         )
     }

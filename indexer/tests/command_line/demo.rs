@@ -65,7 +65,7 @@ fn it_says_how_to_ask_it_and_answers() {
     assert!(lines.next().unwrap().starts_with("A simulated fleet of 2 workers"));
     // The commands can be typed as they stand there, although the port is another than the default.
     let commands: Vec<Vec<String>> = lines
-        .take_while(|line| line != "Ctrl-C stops.")
+        .take_while(|line| !line.ends_with("Ctrl-C stops."))
         .filter(|line| line.contains(" query "))
         .map(|line| line.split("    ").next().unwrap().split_whitespace().map(str::to_owned).collect())
         .collect();
