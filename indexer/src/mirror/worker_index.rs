@@ -136,8 +136,8 @@ impl Mirror {
         publisher.ranks.insert(rank);
         self.writer.update(|update| {
             stream.take_index(update, fitting, &mut applied);
-            stream.verify(asked_at_ms);
-            stream.mark(update, times);
+            stream.prove(asked_at_ms, times, told_up_to > last.unwrap_or(0));
+            stream.mark_told(update, times);
         });
         self.take_those_in_turn(id, &mut applied);
         Some((source.id, applied))
@@ -153,7 +153,7 @@ impl Mirror {
             };
             let stream = fed_by(&mut self.ranks, announced.rank, id);
             let Some(stream) = stream.filter(|stream| stream.source.id == source.id) else { continue };
-            if publisher.missing.is_some() || stream.is_unbegun() || stream.was_heard_since(doubted_ms) {
+            if publisher.missing.is_some() || stream.is_unbegun() || stream.was_in_order_since(doubted_ms) {
                 continue;
             }
             let seen = publisher.frames.last();
@@ -210,11 +210,6 @@ impl Fitting {
 }
 
 impl RankStream {
-    /// Whether something of it was taken since then, which shows what was lost before.
-    fn was_heard_since(&self, when_ms: u64) -> bool {
-        self.applied_at_ms() > Some(when_ms)
-    }
-
     fn take_index(&mut self, update: &mut Update<'_>, told: Fitting, applied: &mut Applied) {
         let anew = self.is_unbegun();
         let newest = told.last();

@@ -210,7 +210,9 @@ impl Fleet {
             let lost = if fed.insert(rank) { lost } else { 0 };
             if self.take_number(rank, event.id, lost) {
                 self.apply(rank, &event.event);
-                self.of(rank).last_event_ms = Some(since);
+                let known = self.of(rank);
+                known.last_event_ms = Some(since);
+                known.in_order_ms = known.in_order_ms.max(Some(since));
             }
         }
         fed

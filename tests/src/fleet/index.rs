@@ -186,7 +186,7 @@ impl Fleet {
             let known = self.of(rank);
             // In a conflict too: nothing is known then anyway.
             let unbegun = known.state.is_none() && !known.conflict;
-            if unbegun || known.last_event_ms > Some(doubted_ms) {
+            if unbegun || known.in_order_ms > Some(doubted_ms) {
                 continue;
             }
             known.awaits_index = true;
@@ -235,12 +235,11 @@ impl Fleet {
         publisher.last = publisher.last.max(up_to);
         (publisher.told, publisher.unreadable, publisher.missing) = (Some(told), 0, None);
         publisher.ranks.insert(rank);
-        let now_ms = self.now_ms;
         let known = self.of(rank);
         known.last = Some(told);
         (known.unreadable, known.awaits_index) = (0, false);
         known.verified_ms = known.verified_ms.max(Some(at_ms));
-        known.last_event_ms = Some(now_ms);
+        known.in_order_ms = known.in_order_ms.max(Some(at_ms));
         self.take_what_is_in_turn(id);
     }
 
