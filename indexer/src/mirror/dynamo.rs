@@ -31,8 +31,10 @@ pub(crate) struct Publisher {
     pub(super) announced: Option<Announced>,
     /// The last event that its worker has told: a frame that goes on behind it is in turn, whatever its number.
     told_up_to: Option<u64>,
-    /// By the wall, when it had told that: what is published later is not in it.
+    /// By the wall, when it was asked: what is published later may be another life's.
     told_at_ms: u64,
+    /// The last frame that had been taken then: those up to it were not told, they had come.
+    taken_before_told: Option<u64>,
 }
 
 /// A frame, and how it stands to its publisher's ones before it.
@@ -361,10 +363,11 @@ impl Publisher {
         *self = Publisher { announced: self.announced, ..Publisher::restored(theirs, ranks.into_iter()) };
     }
 
-    /// Goes on behind frames, if any were missing, and an event that its worker has told by now.
-    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, event: u64, now_ms: u64) {
+    /// Goes on behind frames, if any were missing, and an event that its worker has told, asked at that time.
+    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, event: u64, asked_at_ms: u64) {
+        self.taken_before_told = self.frames.last();
         self.frames = Cursor::at(self.frames.last().max(frames));
-        (self.told_up_to, self.told_at_ms) = (Some(event), now_ms);
+        (self.told_up_to, self.told_at_ms) = (Some(event), asked_at_ms);
         (self.unreadable, self.missing) = (0, None);
     }
 
@@ -385,11 +388,12 @@ impl Publisher {
         self.told_up_to.zip(first).is_some_and(|(told, first)| first <= told.saturating_add(1))
     }
 
-    /// Whether the worker has told all of a frame, which was published before that.
+    /// Whether the worker has told all of a frame, which was published before that and had not come.
     fn was_told(&self, frame: &Frame) -> bool {
         let last = frame.events.last().map(|event| event.event_id);
         let in_it = self.told_up_to.zip(last).is_some_and(|(told, last)| last <= told);
-        in_it && frame.published_at_ms <= self.told_at_ms
+        let had_come = Some(frame.sequence) <= self.taken_before_told;
+        in_it && !had_come && frame.published_at_ms <= self.told_at_ms
     }
 
     /// How a frame's number stands to those taken so far.

@@ -138,7 +138,8 @@ impl Mirror {
         let times =
             Times { steady_ms: self.clock.steady_ms(), wall_ms: self.clock.wall_ms(), published_at_ms: None };
         let frames = missing.up_to;
-        publisher.go_on_behind(frames, told_up_to, times.wall_ms);
+        let under_way_ms = times.steady_ms.saturating_sub(asked_at_ms);
+        publisher.go_on_behind(frames, told_up_to, times.wall_ms.saturating_sub(under_way_ms));
         publisher.ranks.insert(rank);
         self.writer.update(|update| {
             stream.take_index(update, fitting, &mut applied);

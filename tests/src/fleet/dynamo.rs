@@ -32,8 +32,10 @@ pub(super) struct Publisher {
     pub(super) missing: Option<Missing>,
     /// The last event that its worker has told.
     pub(super) told: Option<u64>,
-    /// When it had told that.
+    /// When it was asked for that.
     pub(super) told_ms: u64,
+    /// The last frame that had been taken then.
+    pub(super) taken_before_told: Option<u64>,
 }
 
 impl Publisher {
@@ -58,7 +60,9 @@ impl Publisher {
     fn was_told(&self, frame: &FrameSpec) -> bool {
         let last = frame.events.last().map(|event| event.id);
         let told = last.zip(self.told).is_some_and(|(last, told)| last <= told);
-        told && frame.at <= self.told_ms && self.last.is_some_and(|last| frame.sequence <= last)
+        told && frame.at <= self.told_ms
+            && Some(frame.sequence) > self.taken_before_told
+            && self.last.is_some_and(|last| frame.sequence <= last)
     }
 
     /// Another process under the same id.

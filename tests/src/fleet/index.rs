@@ -237,9 +237,9 @@ impl Fleet {
             missing.wants_all |= *answer != IndexSpec::Failed;
             return;
         }
-        let (told, now_ms) = (self.take_index(rank, answer), self.now_ms);
+        let told = self.take_index(rank, answer);
         let publisher = self.publishers.get_mut(&id).unwrap();
-        publisher.told_ms = now_ms;
+        (publisher.told_ms, publisher.taken_before_told) = (at_ms, publisher.last);
         publisher.last = publisher.last.max(up_to);
         (publisher.told, publisher.unreadable, publisher.missing) = (Some(told), 0, None);
         publisher.ranks.insert(rank);
