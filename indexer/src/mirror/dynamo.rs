@@ -400,10 +400,7 @@ impl Publisher {
     fn stands(&self, frame: &Frame) -> Continuity {
         let starts = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.event_id == 1);
         // The worker has told of an event 1, and this is a later one.
-        let starts_anew = starts
-            && !frame.events.is_empty()
-            && self.told_up_to > Some(0)
-            && frame.published_at_ms > self.told_at_ms;
+        let starts_anew = starts && self.told_up_to > Some(0) && frame.published_at_ms > self.told_at_ms;
         match self.frames.step(frame.sequence) {
             Step::First if starts_anew => Continuity::Restarted,
             Step::Repeat if self.was_told(frame) => Continuity::Repeated,
