@@ -42,6 +42,8 @@ struct Known {
     missing: u64,
     lower_tier_used: bool,
     last_event_ms: Option<u64>,
+    /// What was lost before then has shown.
+    in_order_ms: Option<u64>,
     verified_ms: Option<u64>,
     /// The last batch taken, whole.
     last_batch: Option<BatchSpec>,
@@ -246,6 +248,7 @@ impl Fleet {
         for (index, event) in (0..).zip(events) {
             if first_id.is_none_or(|first| self.take_number(rank, first + index, 0)) {
                 self.apply(rank, event);
+                self.of(rank).in_order_ms = Some(self.now_ms);
             }
         }
     }
@@ -312,7 +315,7 @@ impl Fleet {
             let in_charge = known.publishers.last().map(|&(id, _)| id);
             let waits = known.recovery.is_some() || known.awaits_index;
             let incomplete = in_charge.is_some_and(|id| early.contains(&id)) || waits;
-            let in_order = doubted_ms.is_none_or(|doubted| known.last_event_ms > Some(doubted));
+            let in_order = doubted_ms.is_none_or(|doubted| known.in_order_ms > Some(doubted));
             if known.state.is_some() && !incomplete && in_order {
                 known.verified_ms = known.verified_ms.max(Some(until_ms));
             }

@@ -246,25 +246,28 @@ impl Fleet {
         }
         for (endpoint, worker_id, card) in served {
             let Some(stream) = plan.streams.get(&endpoint).or(configured).cloned() else {
+                refused.insert((endpoint.clone(), worker_id));
                 plan.refused.push(Refused::NoBlockSize { worker_id, endpoint });
-                refused.insert(worker_id);
                 continue;
             };
             plan.streams.entry(endpoint.clone()).or_insert_with(|| stream.clone());
             if let Some(reason) = stream.refuse(worker_id, &endpoint, card) {
-                refused.insert(worker_id);
+                refused.insert((endpoint, worker_id));
                 plan.refused.push(reason);
                 continue;
             }
             match card.ranks(worker_id) {
                 Ok(ranks) => plan.ranks.extend(ranks.map(|rank| (rank, endpoint.clone()))),
-                Err(got) => plan.refused.push(Refused::Ranks { worker_id, endpoint, got }),
+                Err(got) => {
+                    refused.insert((endpoint.clone(), worker_id));
+                    plan.refused.push(Refused::Ranks { worker_id, endpoint, got });
+                }
             }
         }
         for (&publisher_id, source) in &self.sources {
             let Source { endpoint, rank, target } = source;
             let worker_id = rank.worker_id;
-            if refused.contains(&worker_id) {
+            if refused.contains(&(endpoint.clone(), worker_id)) {
                 continue;
             }
             if !plan.streams.contains_key(endpoint) {

@@ -27,6 +27,8 @@ use crate::{Endpoint, Fleet, Kind, Plan, Planned, Refused, Workers, fleet::TOPIC
 pub const DISCOVERY: &str = "Dynamo's discovery";
 /// Before a watch that has ended is made anew: at first, and at most.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// Before what was refused is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Changes that wait to be taken note of.
 const CHANGES: usize = 1024;
 const REFUSED: &str = "kvtide_dynamo_workers_refused";
@@ -46,6 +48,8 @@ pub struct Following {
     streams: BTreeMap<Endpoint, Followed>,
     publishers: BTreeMap<u64, (Endpoint, Announced)>,
     ranks: BTreeMap<Rank, Endpoint>,
+    /// Each stream has those, and no others.
+    are_kept: bool,
     refused: Vec<Refused>,
 }
 
@@ -93,6 +97,7 @@ impl Following {
             streams: BTreeMap::new(),
             publishers: BTreeMap::new(),
             ranks: BTreeMap::new(),
+            are_kept: true,
             refused: Vec::new(),
         }
     }
@@ -119,14 +124,17 @@ impl Following {
     pub async fn run(mut self, feeds: &Feeds, bus: &Bus, stop: &CancellationToken) {
         loop {
             let plan = self.plan();
-            self.bind(&plan);
-            self.subscribe(feeds, bus).await;
-            self.apply(plan);
+            let bound = self.bind(&plan);
+            let subscribed = self.subscribe(feeds, bus).await;
+            let applied = self.apply(plan);
             feeds.readiness().heard_of(DISCOVERY);
-            let Some(Some((kind, event))) = stop.run_until_cancelled(self.changes.recv()).await else {
-                return;
-            };
-            self.note(kind, event);
+            let patience = if bound && subscribed && applied { Duration::MAX } else { AGAIN };
+            let change = tokio::time::timeout(patience, self.changes.recv());
+            match stop.run_until_cancelled(change).await {
+                Some(Ok(Some((kind, event)))) => self.note(kind, event),
+                Some(Err(_elapsed)) => {}
+                Some(Ok(None)) | None => return,
+            }
             // What has come with it counts as one change.
             while let Ok((kind, event)) = self.changes.try_recv() {
                 self.note(kind, event);
@@ -162,7 +170,9 @@ impl Following {
     }
 
     /// Binds streams that are new. One that nobody is in any more stays followed; if others come, of another scope, it is let go.
-    fn bind(&mut self, plan: &Plan) {
+    /// Whether all are bound.
+    fn bind(&mut self, plan: &Plan) -> bool {
+        let mut done = true;
         for (endpoint, planned) in &plan.streams {
             if self.streams.get(endpoint).is_some_and(|stream| stream.planned == *planned) {
                 continue;
@@ -183,24 +193,34 @@ impl Following {
                     let followed = Followed { planned: planned.clone(), bound, subscribed: false };
                     self.streams.insert(endpoint.clone(), followed);
                 }
-                Err(reason) => warn!(%endpoint, %reason, "cannot follow an endpoint"),
+                Err(reason) => {
+                    warn!(%endpoint, %reason, "cannot follow an endpoint");
+                    done = false;
+                }
             }
         }
+        done
     }
 
-    async fn subscribe(&mut self, feeds: &Feeds, bus: &Bus) {
+    /// Follows the streams that are not followed yet. Whether all are.
+    async fn subscribe(&mut self, feeds: &Feeds, bus: &Bus) -> bool {
+        let mut done = true;
         for (endpoint, stream) in self.streams.iter_mut().filter(|(_, stream)| !stream.subscribed) {
             let subjects = vec![(subject(endpoint), Arc::clone(&stream.bound))];
             match feeds.follow_nats(bus, subjects).await {
                 Ok(()) => stream.subscribed = true,
-                Err(reason) => warn!(%endpoint, %reason, "cannot follow an endpoint"),
+                Err(reason) => {
+                    warn!(%endpoint, %reason, "cannot follow an endpoint");
+                    done = false;
+                }
             }
         }
+        done
     }
 
-    /// Tells the indexer what has changed.
-    fn apply(&mut self, plan: Plan) {
-        let Plan { publishers, ranks, refused, .. } = plan;
+    /// Tells the indexer what has changed. Whether it takes all of it: what it refuses is not noted as told.
+    fn apply(&mut self, plan: Plan) -> bool {
+        let Plan { mut publishers, ranks, refused, .. } = plan;
         for (publisher_id, before) in &self.publishers {
             if publishers.get(publisher_id) != Some(before)
                 && let Some(stream) = self.streams.get(&before.0)
@@ -211,27 +231,36 @@ impl Following {
         for refusal in refused.iter().filter(|refusal| !self.refused.contains(refusal)) {
             warn!("refused: {refusal}");
         }
-        if ranks != self.ranks && !self.keep(&ranks) {
-            // One that has moved is let go by one stream before it can be another's.
-            self.keep(&ranks);
-        }
-        for (publisher_id, (endpoint, announced)) in &publishers {
-            if self.publishers.get(publisher_id) == Some(&(endpoint.clone(), *announced)) {
-                continue;
-            }
-            let Some(stream) = self.streams.get(endpoint) else { continue };
-            let Rank { worker_id, dp_rank } = announced.rank;
-            match self.indexer.announce(&stream.bound, *announced) {
-                Ok(()) => self.report(worker_id, dp_rank, endpoint),
-                Err(reason) => warn!(worker_id, dp_rank, %reason, "a publisher is refused"),
-            }
-        }
+        // One that has moved is let go by one stream before it can be another's.
+        self.are_kept = (self.are_kept && ranks == self.ranks) || self.keep(&ranks) || self.keep(&ranks);
+        let planned = publishers.len();
+        publishers.retain(|publisher_id, (endpoint, announced)| {
+            let known = self.publishers.get(publisher_id);
+            known.is_some_and(|(of, told)| of == endpoint && told == announced)
+                || self.announce(endpoint, *announced)
+        });
         let targets = publishers.keys().filter_map(|&id| Some((id, self.fleet.source(id)?.target.clone()?)));
         self.workers.replace(targets.collect::<HashMap<_, _>>());
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         gauge!(REFUSED).set(count(refused.len()));
         gauge!(PUBLISHERS).set(count(publishers.len()));
+        let done = self.are_kept && publishers.len() == planned;
         (self.publishers, self.ranks, self.refused) = (publishers, ranks, refused);
+        done
+    }
+
+    /// Whether the indexer takes a publisher.
+    fn announce(&self, endpoint: &Endpoint, announced: Announced) -> bool {
+        let Some(stream) = self.streams.get(endpoint) else { return false };
+        let Rank { worker_id, dp_rank } = announced.rank;
+        match self.indexer.announce(&stream.bound, announced) {
+            Ok(()) => self.report(worker_id, dp_rank, endpoint),
+            Err(reason) => {
+                warn!(worker_id, dp_rank, %reason, "a publisher is refused");
+                return false;
+            }
+        }
+        true
     }
 
     /// Each stream has the ranks that discovery knows, and no others. Whether it has.
@@ -252,7 +281,7 @@ impl Following {
                 }
             }
         }
-        done
+        done && by_stream.is_empty()
     }
 
     fn report(&self, worker_id: u64, dp_rank: u32, endpoint: &Endpoint) {

@@ -93,6 +93,7 @@ fn a_worker_that_differs_from_its_scope_is_refused_with_both_sides() {
         card(9, 64, &json!({"enable_eagle": true})),
         instance(10),
         card(10, 64, &json!({"data_parallel_size": 5000})),
+        source(110, 10, 0),
     ];
     let plan = plan(&said);
     assert_eq!(ranks(&plan), [(7, 0)]);
@@ -105,6 +106,34 @@ fn a_worker_that_differs_from_its_scope_is_refused_with_both_sides() {
             Refused::Ranks { worker_id: 10, endpoint: endpoint(), got: 5000 },
         ]
     );
+}
+
+#[test]
+fn a_worker_is_refused_where_it_differs_and_nowhere_else() {
+    let elsewhere =
+        json!({"kv_state_endpoint": {"namespace": "ns", "component": "other", "name": "generate"}});
+    let mut differs = card(7, 16, &elsewhere);
+    let mut agrees = card(9, 64, &elsewhere);
+    for one in [&mut differs, &mut agrees] {
+        let DiscoveryInstance::Model { component, .. } = one else { unreachable!() };
+        "other".clone_into(component);
+    }
+    let mut others = [instance(7), instance(9)];
+    for one in &mut others {
+        let DiscoveryInstance::Endpoint(instance) = one else { unreachable!() };
+        "other".clone_into(&mut instance.component);
+    }
+    let [first, second] = others;
+    // The scope of the other endpoint is that of the one whose card comes first.
+    let said = [instance(7), card(7, 64, &json!({})), source(107, 7, 0), first, second, differs, agrees];
+    let mut fleet = Fleet::default();
+    said.into_iter().for_each(|one| fleet.add(one).unwrap());
+    let other = Endpoint { component: "other".to_owned(), ..endpoint() };
+    let followed = Planned { scope: kvtide::Scope::new("m", 64), eagle: false };
+    let plan = fleet.plan(None, &BTreeMap::from([(other.clone(), followed)]));
+    let refused = Refused::BlockSize { worker_id: 7, endpoint: other, expected: 64, got: 16 };
+    assert_eq!(plan.refused, [refused]);
+    assert_eq!(plan.publishers.keys().collect::<Vec<_>>(), [&107]);
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub(crate) struct Publisher {
     pub(super) announced: Option<Announced>,
     /// The last event that its worker has told: a frame that goes on behind it is in turn, whatever its number.
     told_up_to: Option<u64>,
+    /// By the wall, when it was asked: what is published later may be another life's.
+    told_at_ms: u64,
+    /// The last frame that had been taken then: those up to it were not told, they had come.
+    taken_before_told: Option<u64>,
 }
 
 /// A frame, and how it stands to its publisher's ones before it.
@@ -359,10 +363,18 @@ impl Publisher {
         *self = Publisher { announced: self.announced, ..Publisher::restored(theirs, ranks.into_iter()) };
     }
 
-    /// Goes on behind frames, if any were missing, and an event that its worker has told.
-    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, event: u64) {
+    /// Goes on behind frames, if any were missing, and an event that its worker has told, asked at that time.
+    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, event: u64, asked_at_ms: u64) {
+        self.taken_before_told = self.frames.last();
         self.frames = Cursor::at(self.frames.last().max(frames));
-        (self.told_up_to, self.unreadable, self.missing) = (Some(event), 0, None);
+        (self.told_up_to, self.told_at_ms) = (Some(event), asked_at_ms);
+        (self.unreadable, self.missing) = (0, None);
+    }
+
+    /// Another process under the same id: nothing of it has been seen.
+    pub(super) fn start_again(&mut self) {
+        let (ranks, announced) = (std::mem::take(&mut self.ranks), self.announced);
+        *self = Publisher { ranks, announced, ..Publisher::default() };
     }
 
     /// Whether its worker keeps an index of its own and can be asked.
@@ -370,20 +382,29 @@ impl Publisher {
         self.announced.is_some_and(|announced| announced.keeps_index)
     }
 
-    /// Whether a frame's first event is known already, or follows the last one that the worker has told; with `wholly` its last
-    /// one is known too.
-    fn was_told(&self, frame: &Frame, wholly: bool) -> bool {
-        let (first, last) = (frame.events.first(), frame.events.last());
-        let Some((told, (first, last))) = self.told_up_to.zip(first.zip(last)) else { return false };
-        if wholly { last.event_id <= told } else { first.event_id <= told.saturating_add(1) }
+    /// Whether the worker has told everything in front of a frame.
+    fn follows_told(&self, frame: &Frame) -> bool {
+        let first = frame.events.first().map(|event| event.event_id);
+        self.told_up_to.zip(first).is_some_and(|(told, first)| first <= told.saturating_add(1))
+    }
+
+    /// Whether the worker has told all of a frame, which was published before that and had not come.
+    fn was_told(&self, frame: &Frame) -> bool {
+        let last = frame.events.last().map(|event| event.event_id);
+        let in_it = self.told_up_to.zip(last).is_some_and(|(told, last)| last <= told);
+        let had_come = Some(frame.sequence) <= self.taken_before_told;
+        in_it && !had_come && frame.published_at_ms <= self.told_at_ms
     }
 
     /// How a frame's number stands to those taken so far.
     fn stands(&self, frame: &Frame) -> Continuity {
         let starts = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.event_id == 1);
+        // The worker has told of an event 1, and this is a later one.
+        let starts_anew = starts && self.told_up_to > Some(0) && frame.published_at_ms > self.told_at_ms;
         match self.frames.step(frame.sequence) {
-            Step::Repeat if self.was_told(frame, true) => Continuity::Repeated,
-            Step::First | Step::Gap { .. } if self.was_told(frame, false) => Continuity::Behind { lost: 0 },
+            Step::First if starts_anew => Continuity::Restarted,
+            Step::Repeat if self.was_told(frame) => Continuity::Repeated,
+            Step::First | Step::Gap { .. } if self.follows_told(frame) => Continuity::Behind { lost: 0 },
             Step::First if frame.sequence > 0 => Continuity::Early,
             Step::First | Step::Next => Continuity::Behind { lost: 0 },
             Step::Repeat if starts && frame.published_at_ms > self.last_published_at_ms => {
@@ -401,8 +422,7 @@ impl Publisher {
         let restarted = match self.stands(frame) {
             passed_over @ (Continuity::Repeated | Continuity::Contradicted) => return passed_over,
             Continuity::Restarted => {
-                let (ranks, announced) = (std::mem::take(&mut self.ranks), self.announced);
-                *self = Publisher { ranks, announced, ..Publisher::default() };
+                self.start_again();
                 true
             }
             Continuity::Behind { .. } | Continuity::Early => false,
@@ -414,7 +434,7 @@ impl Publisher {
                 0
             }
             Step::Next | Step::Repeat => 0,
-            Step::Gap { .. } if self.was_told(frame, false) => 0,
+            Step::Gap { .. } if self.follows_told(frame) => 0,
             Step::Gap { missing } => {
                 self.whole = false;
                 missing.saturating_sub(unreadable)

@@ -342,7 +342,7 @@ impl RankStream {
         } else {
             self.hole(update, 1, applied);
         }
-        self.mark(update, times);
+        self.mark_told(update, times);
     }
 
     /// Holds and knows what was told. Whether that could be: else something is lost.

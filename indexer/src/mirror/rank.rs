@@ -30,6 +30,8 @@ pub(crate) struct RankStream {
     /// Something is missing that may still come.
     pub(super) recovery: Option<Recovery>,
     watermark: Watermark,
+    /// What was lost before then would have shown: an event came in order, or the worker was asked what it has published.
+    in_order_at_ms: Option<u64>,
     best_lag: BestLag,
     /// Something was taken that the watermark does not show yet.
     taken: bool,
@@ -59,6 +61,7 @@ impl RankStream {
             parked_marks: Marks::default(),
             recovery: None,
             watermark: Watermark { life, ..Watermark::default() },
+            in_order_at_ms: None,
             best_lag: BestLag::default(),
             taken: false,
             unreadable: 0,
@@ -113,9 +116,9 @@ impl RankStream {
         self.knowledge() == Knowledge::Unknown && !self.watermark.conflict
     }
 
-    /// When something was last taken.
-    pub(super) fn applied_at_ms(&self) -> Option<u64> {
-        self.watermark.applied_at_ms
+    /// Whether what was lost before then would have shown since.
+    pub(super) fn was_in_order_since(&self, when_ms: u64) -> bool {
+        self.in_order_at_ms > Some(when_ms)
     }
 
     /// Whether nothing was taken in this life so far.
@@ -132,7 +135,7 @@ impl RankStream {
     pub(super) fn begin_life(&mut self, update: &mut Update<'_>, whole: bool, applied: &mut Applied) {
         update.forget(self.slot);
         self.end_recovery();
-        self.cursor = Cursor::default();
+        (self.cursor, self.in_order_at_ms) = (Cursor::default(), None);
         self.best_lag = BestLag::default();
         self.unreadable = 0;
         self.newest_batch = NewestBatch::default();
@@ -157,6 +160,7 @@ impl RankStream {
     pub(super) fn await_life(&mut self, update: &mut Update<'_>) {
         self.lose(update);
         (self.recovery, self.cursor, self.unreadable) = (None, Cursor::default(), 0);
+        self.in_order_at_ms = None;
         let Watermark { life, heard_at_ms, .. } = self.watermark;
         self.watermark = Watermark { life, heard_at_ms, ..Watermark::default() };
         self.show(update);
@@ -204,7 +208,7 @@ impl RankStream {
     pub(super) fn go_on_from(&mut self, knowledge: Knowledge, last: u64) {
         self.cursor = Cursor::at(Some(last));
         self.watermark.knowledge = knowledge;
-        (self.unreadable, self.taken) = (0, true);
+        self.unreadable = 0;
     }
 
     /// A tier below the GPU may have been used.
@@ -280,11 +284,19 @@ impl RankStream {
         self.watermark.verified_at_ms = self.watermark.verified_at_ms.max(Some(until_ms));
     }
 
+    /// Its worker has told everything that it had published when it was asked, perhaps newer events than any before.
+    pub(super) fn prove(&mut self, asked_at_ms: u64, times: Times, is_newer: bool) {
+        self.verify(asked_at_ms);
+        self.in_order_at_ms = self.in_order_at_ms.max(Some(asked_at_ms));
+        self.taken = is_newer;
+        self.hear(times);
+    }
+
     /// Everything that was published until then has come, if nothing could be lost since `doubted_ms` without a later
     /// event showing it.
     pub(super) fn vouch(&mut self, update: &mut Update<'_>, until_ms: u64, doubted_ms: Option<u64>) {
         let lived = self.watermark.life > Life(0) && self.knowledge() != Knowledge::Unknown;
-        let in_order = doubted_ms.is_none_or(|doubted| self.watermark.applied_at_ms > Some(doubted));
+        let in_order = doubted_ms.is_none_or(|doubted| self.was_in_order_since(doubted));
         if lived && in_order && self.recovery.is_none() {
             self.verify(until_ms);
             self.show(update);
@@ -294,6 +306,14 @@ impl RankStream {
     /// Publishes where the stream stands now. Its times are those of the newest event taken: what only repeats, or
     /// shows a loss, does not move them.
     pub(super) fn mark(&mut self, update: &mut Update<'_>, times: Times) {
+        if self.taken {
+            self.in_order_at_ms = self.in_order_at_ms.max(Some(times.steady_ms));
+        }
+        self.mark_told(update, times);
+    }
+
+    /// The same behind what somebody else has told, who may not have known yet what was lost meanwhile.
+    pub(super) fn mark_told(&mut self, update: &mut Update<'_>, times: Times) {
         self.watermark.last_event_id = self.cursor.last();
         if std::mem::take(&mut self.taken) {
             self.hear(times);

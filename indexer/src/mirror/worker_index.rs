@@ -21,6 +21,8 @@ pub struct IndexRequest {
     pub rank: Rank,
     /// The first event that is wanted; none: only the whole index helps.
     pub first_event_id: Option<u64>,
+    /// The last event that had been taken.
+    taken: Option<u64>,
     life: Life,
     asked_at_ms: u64,
 }
@@ -92,9 +94,10 @@ impl Mirror {
         let missing = publisher.missing.as_mut()?;
         let stream = fed_by(&mut self.ranks, rank, id)?;
         missing.ask(asked_at_ms);
-        let next = stream.cursor.last().map_or(1, |last| last.saturating_add(1));
+        let (taken, life) = (stream.cursor.last(), stream.life());
+        let next = taken.map_or(1, |last| last.saturating_add(1));
         let first_event_id = (!missing.wants_all).then_some(next);
-        Some(IndexRequest { publisher_id: id, rank, first_event_id, life: stream.life(), asked_at_ms })
+        Some(IndexRequest { publisher_id: id, rank, first_event_id, taken, life, asked_at_ms })
     }
 
     /// How many ranks are announced of which something is missing that their worker has not been heard about yet.
@@ -104,18 +107,21 @@ impl Mirror {
     }
 
     /// Goes on with what a worker's own index has answered, and then with the frames that have waited, each as one version.
-    /// None, and nothing has changed, unless it tells what is missing here, of the same life.
+    /// None, and nothing has changed, unless it tells what is missing here, of the same life, or that this has ended.
     pub(crate) fn apply_index(
         &mut self,
         request: IndexRequest,
         answer: IndexAnswer,
     ) -> Option<(u32, Applied)> {
-        let IndexRequest { publisher_id: id, rank, life, asked_at_ms, .. } = request;
+        let IndexRequest { publisher_id: id, rank, taken, life, asked_at_ms, .. } = request;
         let publisher = self.publishers.get_mut(&id)?;
         let missing = publisher.missing.as_mut()?;
         let source = missing.source;
         missing.hear();
         let stream = fed_by(&mut self.ranks, rank, id).filter(|stream| stream.life() == life)?;
+        if answer.newest().is_some_and(|newest| Some(newest) < taken) {
+            return self.await_another(id, rank).map(|applied| (source.id, applied));
+        }
         let last = stream.cursor.last();
         // Frames about others cannot go on with what is told of one.
         let named = self.early.ranks_of(id);
@@ -132,15 +138,29 @@ impl Mirror {
         let times =
             Times { steady_ms: self.clock.steady_ms(), wall_ms: self.clock.wall_ms(), published_at_ms: None };
         let frames = missing.up_to;
-        publisher.go_on_behind(frames, told_up_to);
+        let under_way_ms = times.steady_ms.saturating_sub(asked_at_ms);
+        publisher.go_on_behind(frames, told_up_to, times.wall_ms.saturating_sub(under_way_ms));
         publisher.ranks.insert(rank);
         self.writer.update(|update| {
             stream.take_index(update, fitting, &mut applied);
-            stream.verify(asked_at_ms);
-            stream.mark(update, times);
+            stream.prove(asked_at_ms, times, told_up_to > last.unwrap_or(0));
+            stream.mark_told(update, times);
         });
         self.take_those_in_turn(id, &mut applied);
         Some((source.id, applied))
+    }
+
+    /// A worker has taken less than had come of it: it is another process under the same id, and what has come was not its.
+    fn await_another(&mut self, id: u64, rank: Rank) -> Option<Applied> {
+        let now_ms = self.clock.steady_ms();
+        let (publisher, stream) = (self.publishers.get_mut(&id)?, fed_by(&mut self.ranks, rank, id)?);
+        let mut missing = Missing::of_announced(stream.source, None, rank, now_ms);
+        missing.hear();
+        publisher.start_again();
+        publisher.missing = Some(missing);
+        self.early.forget(id);
+        self.writer.update(|update| stream.await_life(update));
+        Some(Applied::default())
     }
 
     /// Where something may have been lost since a rank's newest event, its worker is asked.
@@ -153,7 +173,7 @@ impl Mirror {
             };
             let stream = fed_by(&mut self.ranks, announced.rank, id);
             let Some(stream) = stream.filter(|stream| stream.source.id == source.id) else { continue };
-            if publisher.missing.is_some() || stream.is_unbegun() || stream.was_heard_since(doubted_ms) {
+            if publisher.missing.is_some() || stream.is_unbegun() || stream.was_in_order_since(doubted_ms) {
                 continue;
             }
             let seen = publisher.frames.last();
@@ -166,21 +186,35 @@ impl Mirror {
 }
 
 impl IndexAnswer {
+    /// The newest event that the worker has taken, if it says so.
+    fn newest(&self) -> Option<u64> {
+        match self {
+            IndexAnswer::Events { last_event_id, .. } | IndexAnswer::Nothing { last_event_id } => {
+                Some(*last_event_id)
+            }
+            IndexAnswer::Dump { last_event_id, behind, .. } => {
+                Some(behind.last().map_or(*last_event_id, |event| event.event_id))
+            }
+            IndexAnswer::Failed => None,
+        }
+    }
+
     /// The answer, if it is about the rank and goes on behind the event that was taken last.
     fn fit(self, rank: Rank, last: Option<u64>) -> Option<Fitting> {
+        let newest = self.newest();
         let about_it = |events: &[RouterEvent]| events.iter().all(|event| event.rank == rank);
         match self {
             IndexAnswer::Events { events, last_event_id } => {
                 let numbers = events.iter().map(|event| event.event_id);
                 let in_order = numbers.clone().is_sorted_by(|one, next| one.checked_add(1) == Some(*next));
-                let [first, newest] = [events.first()?, events.last()?];
+                let [first, last_one] = [events.first()?, events.last()?];
                 let follows = first.event_id <= last.map_or(1, |last| last.saturating_add(1));
                 let cut = !follows && first.change == Ok(kvtide_radix::Event::Cleared);
-                let whole = about_it(&events) && in_order && newest.event_id == last_event_id;
+                let whole = about_it(&events) && in_order && last_one.event_id == last_event_id;
                 (whole && (follows || cut)).then_some(Fitting::Events { events, last: last_event_id, cut })
             }
             IndexAnswer::Dump { holds, last_event_id, behind } => {
-                let newest = behind.last().map_or(last_event_id, |event| event.event_id);
+                let newest = newest?;
                 let follows =
                     (last_event_id..newest).eq(behind.iter().map(|event| event.event_id.wrapping_sub(1)));
                 let newer = Some(newest) >= last && about_it(&holds) && about_it(&behind);
@@ -210,11 +244,6 @@ impl Fitting {
 }
 
 impl RankStream {
-    /// Whether something of it was taken since then, which shows what was lost before.
-    fn was_heard_since(&self, when_ms: u64) -> bool {
-        self.applied_at_ms() > Some(when_ms)
-    }
-
     fn take_index(&mut self, update: &mut Update<'_>, told: Fitting, applied: &mut Applied) {
         let anew = self.is_unbegun();
         let newest = told.last();

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
+mod ages;
 mod faults;
 mod peers;
 mod player;

@@ -118,6 +118,13 @@ impl Player {
         assert_eq!(got, wanted, "kvtide wants that of publisher {publisher}");
     }
 
+    /// How old the newest event of any worker is.
+    pub(crate) fn event_age_ms(&self) -> Option<u64> {
+        let query = Query { prompt: PromptContent::Hashes(Vec::new()), ..Query::default() };
+        let ranks = self.indexer.overlap(&query).unwrap().ranks;
+        ranks.iter().filter_map(|answer| answer.freshness?.last_event_age_ms).min()
+    }
+
     /// What is known of a worker now.
     pub(crate) fn known(&self, worker: u64) -> Expected {
         let prompt = PromptContent::Hashes(prompt());

@@ -32,6 +32,10 @@ pub(super) struct Publisher {
     pub(super) missing: Option<Missing>,
     /// The last event that its worker has told.
     pub(super) told: Option<u64>,
+    /// When it was asked for that.
+    pub(super) told_ms: u64,
+    /// The last frame that had been taken then.
+    pub(super) taken_before_told: Option<u64>,
 }
 
 impl Publisher {
@@ -56,15 +60,25 @@ impl Publisher {
     fn was_told(&self, frame: &FrameSpec) -> bool {
         let last = frame.events.last().map(|event| event.id);
         let told = last.zip(self.told).is_some_and(|(last, told)| last <= told);
-        told && self.last.is_some_and(|last| frame.sequence <= last)
+        told && frame.at <= self.told_ms
+            && Some(frame.sequence) > self.taken_before_told
+            && self.last.is_some_and(|last| frame.sequence <= last)
+    }
+
+    /// Another process under the same id.
+    pub(super) fn start_again(&mut self) {
+        let (ranks, announced) = (std::mem::take(&mut self.ranks), self.announced);
+        *self = Publisher { ranks, announced, ..Publisher::default() };
     }
 
     fn starts_again(&self, frame: &FrameSpec) -> bool {
-        if self.was_told(frame) {
-            return false;
-        }
         let first = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.id == 1);
-        self.last.is_some() && first && frame.at > self.last_at
+        if self.last.is_some() {
+            first && frame.at > self.last_at && !self.was_told(frame)
+        } else {
+            // Its worker has told of another event 1.
+            first && self.told > Some(0) && frame.at > self.told_ms
+        }
     }
 }
 
@@ -144,8 +158,7 @@ impl Fleet {
         let publisher = self.publishers.get_mut(&frame.publisher).unwrap();
         let again = publisher.starts_again(frame);
         if again {
-            let (ranks, announced) = (std::mem::take(&mut publisher.ranks), publisher.announced);
-            *publisher = Publisher { ranks, announced, ..Publisher::default() };
+            publisher.start_again();
         }
         let told = publisher.follows_told(frame);
         let mut lost = match publisher.last {
@@ -210,7 +223,9 @@ impl Fleet {
             let lost = if fed.insert(rank) { lost } else { 0 };
             if self.take_number(rank, event.id, lost) {
                 self.apply(rank, &event.event);
-                self.of(rank).last_event_ms = Some(since);
+                let known = self.of(rank);
+                known.last_event_ms = Some(since);
+                known.in_order_ms = known.in_order_ms.max(Some(since));
             }
         }
         fed

@@ -26,6 +26,7 @@ pub(super) struct Missing {
 pub(super) struct AskedIndex {
     publisher: u64,
     generation: u64,
+    taken: Option<u64>,
     at_ms: u64,
 }
 
@@ -186,7 +187,7 @@ impl Fleet {
             let known = self.of(rank);
             // In a conflict too: nothing is known then anyway.
             let unbegun = known.state.is_none() && !known.conflict;
-            if unbegun || known.last_event_ms > Some(doubted_ms) {
+            if unbegun || known.in_order_ms > Some(doubted_ms) {
                 continue;
             }
             known.awaits_index = true;
@@ -209,12 +210,14 @@ impl Fleet {
         let missing = self.publishers.get_mut(&id).unwrap().missing.as_mut();
         let Some(missing) = missing.filter(|_| in_charge) else { return WantedSpec::Nothing };
         missing.until_ms = missing.until_ms.max(now_ms + ANSWER_MS);
-        self.asked_index = Some(AskedIndex { publisher: id, generation, at_ms: now_ms });
+        self.asked_index = Some(AskedIndex { publisher: id, generation, taken: last, at_ms: now_ms });
         if missing.wants_all { WantedSpec::All } else { WantedSpec::From(last.map_or(1, |last| last + 1)) }
     }
 
     pub(super) fn index(&mut self, answer: &IndexSpec) {
-        let Some(AskedIndex { publisher: id, generation, at_ms }) = self.asked_index.take() else { return };
+        let Some(AskedIndex { publisher: id, generation, taken, at_ms }) = self.asked_index.take() else {
+            return;
+        };
         let Some(publisher) = self.publishers.get_mut(&id) else { return };
         let Some(missing) = &mut publisher.missing else { return };
         if missing.until_ms < u64::MAX {
@@ -225,6 +228,10 @@ impl Fleet {
         if !self.is_in_charge(id, rank) || self.ranks[&rank].generation != generation {
             return;
         }
+        if newest(answer).is_some_and(|newest| Some(newest) < taken) {
+            self.await_another(id, rank);
+            return;
+        }
         if !self.tells(id, rank, answer) {
             let missing = self.publishers.get_mut(&id).unwrap().missing.as_mut().unwrap();
             missing.wants_all |= *answer != IndexSpec::Failed;
@@ -232,16 +239,25 @@ impl Fleet {
         }
         let told = self.take_index(rank, answer);
         let publisher = self.publishers.get_mut(&id).unwrap();
+        (publisher.told_ms, publisher.taken_before_told) = (at_ms, publisher.last);
         publisher.last = publisher.last.max(up_to);
         (publisher.told, publisher.unreadable, publisher.missing) = (Some(told), 0, None);
         publisher.ranks.insert(rank);
-        let now_ms = self.now_ms;
         let known = self.of(rank);
         known.last = Some(told);
         (known.unreadable, known.awaits_index) = (0, false);
         known.verified_ms = known.verified_ms.max(Some(at_ms));
-        known.last_event_ms = Some(now_ms);
+        known.in_order_ms = known.in_order_ms.max(Some(at_ms));
         self.take_what_is_in_turn(id);
+    }
+
+    /// What has come was another process's than the worker that answers.
+    fn await_another(&mut self, id: u64, rank: Rank) {
+        let (publisher, since_ms) = (self.publishers.get_mut(&id).unwrap(), self.now_ms);
+        publisher.start_again();
+        publisher.missing =
+            Some(Missing { up_to: None, seen: None, since_ms, until_ms: u64::MAX, wants_all: false });
+        self.await_life(rank);
     }
 
     /// Whether an answer says all that is missing, and can be.
@@ -327,5 +343,15 @@ impl Fleet {
                 self.publishers.get_mut(&id).unwrap().early.clear();
             }
         }
+    }
+}
+
+/// The newest event that a worker has taken.
+fn newest(answer: &IndexSpec) -> Option<u64> {
+    match answer {
+        IndexSpec::Events(events) => events.last().map(|event| event.id),
+        IndexSpec::Dump { last, behind, .. } => Some(behind.last().map_or(*last, |event| event.id)),
+        IndexSpec::Nothing { last } => Some(*last),
+        IndexSpec::Failed => None,
     }
 }
