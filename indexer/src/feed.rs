@@ -123,7 +123,8 @@ impl Feeds {
     }
 
     /// Follows Dynamo's event plane: each subject feeds its stream. Returns at once, whether or not the server is
-    /// there yet; the client connects, and connects again, by itself.
+    /// there yet; the client connects, and connects again, by itself. A stream that is
+    /// [bound no more](Indexer::unbind) is followed no more.
     ///
     /// # Errors
     /// [`FeedError`] for an address or a subject that cannot be used at all.

@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -19,6 +19,7 @@ use std::{
 use kvtide_events::{DecodeError, Hashing};
 use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
 use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Applied, Clock, FeedbackState, Limits, Scope,
@@ -65,7 +66,7 @@ pub struct BoundStream {
     pub(crate) source: Source,
     pub(crate) scope: Arc<ScopeIndex>,
     /// Set while the scope's mirror is locked, so that nothing is applied behind it.
-    let_go: AtomicBool,
+    let_go: CancellationToken,
 }
 
 impl BoundStream {
@@ -221,7 +222,7 @@ impl Indexer {
             &stream,
             milliseconds(self.limits.conflict_silence),
         );
-        let bound = Arc::new(BoundStream { source, scope, stream, let_go: AtomicBool::new(false) });
+        let bound = Arc::new(BoundStream { source, scope, stream, let_go: CancellationToken::new() });
         telemetry::introduce(&bound);
         streams.insert(bound.stream.name.clone(), Arc::clone(&bound));
         Ok(bound)

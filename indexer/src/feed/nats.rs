@@ -150,6 +150,7 @@ impl Subscription {
                     None => break,
                 },
                 () = probe.turn(), if !draining => {}
+                () = stream.let_go() => break,
             }
             let mut empty = false;
             while waiting.len() < DECODED_AHEAD && !empty {

@@ -1,6 +1,6 @@
 //! Streams that are bound no more: what is left of them, and of their scopes.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
@@ -11,10 +11,15 @@ impl BoundStream {
     /// The mirror that its messages are applied to.
     pub(crate) fn mirror(&self) -> Result<MutexGuard<'_, Mirror>, ApplyError> {
         let mirror = self.scope.mirror.lock();
-        if self.let_go.load(Ordering::Relaxed) {
+        if self.let_go.is_cancelled() {
             return Err(ApplyError::LetGo { stream: self.stream.name.clone() });
         }
         Ok(mirror)
+    }
+
+    /// Waits until the stream is bound no more.
+    pub(crate) async fn let_go(&self) {
+        self.let_go.cancelled().await;
     }
 }
 
@@ -34,7 +39,7 @@ impl Indexer {
         }
         drop(streams);
         let mut mirror = stream.scope.mirror.lock();
-        stream.let_go.store(true, Ordering::Relaxed);
+        stream.let_go.cancel();
         mirror.remove_source(stream.source)
     }
 

@@ -64,9 +64,11 @@ impl Indexer {
 
     /// States that everything had been received that the stream's bus had delivered at `until_ms` of the indexer's steady
     /// clock, and is applied now. Where messages may have been lost at `doubted_ms`, it says nothing of a rank of which
-    /// nothing has come in order since.
+    /// nothing has come in order since; and nothing at all of a stream that is bound no more.
     pub fn verify(&self, stream: &BoundStream, until_ms: u64, doubted_ms: Option<u64>) {
-        let applied = stream.scope.mirror.lock().verify(stream.source, until_ms, doubted_ms);
+        let Ok(mut mirror) = stream.mirror() else { return };
+        let applied = mirror.verify(stream.source, until_ms, doubted_ms);
+        drop(mirror);
         telemetry::count_message(stream, &applied);
     }
 }

@@ -7,6 +7,7 @@ mod claims;
 mod credentials;
 mod frames;
 mod handover;
+mod letting_go;
 mod nats;
 mod proofs;
 mod reorder;
