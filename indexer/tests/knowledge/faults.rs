@@ -171,8 +171,7 @@ impl World {
         let (sequence, payload) =
             self.publishers[publisher].publish(&mut self.random, wall_ms, &self.prompts);
         let life = self.publishers[publisher].truths.len() - 1;
-        let again = self.kind == Kind::Engine || self.publishers[publisher].again;
-        let safe = again && sequence == 0;
+        let safe = self.kind == Kind::Engine && sequence == 0;
         let sent = Sent { publisher, life, sequence, payload, safe };
         if let Some(peer) = &mut self.peer {
             peer.on_the_way.push_back(sent.clone());
@@ -293,9 +292,7 @@ impl World {
         self.indexer.write_snapshot(&mut snapshot).unwrap();
         while faulty && self.random.random_bool(0.5) {
             self.publish();
-            if self.kind == Kind::Engine || self.on_the_way.front().is_some_and(|sent| !sent.safe) {
-                self.on_the_way.pop_front();
-            }
+            self.on_the_way.pop_front();
         }
         // Nothing of a process that has gone comes on a new connection.
         self.forget_late();
