@@ -24,24 +24,30 @@ def test_every_answer_is_as_the_contract_says(tmp_path):
         '[[stream]]\nname = "engine"\nworker_id = 7\nmodel = "m"\nblock_size = 4\n'
     )
     kvtide = Kvtide("--config", str(tmp_path / "kvtide.toml"), "--tokens", str(tmp_path / "tokens"), "--engines", "8")
+    try:
+        ask_everything(kvtide, admin["token"], tmp_path)
+    finally:
+        kvtide.stop()
+
+
+def ask_everything(kvtide, token, folder):
     contract = kvtide.ask("/openapi.json")
     # It makes JSON alone; msgpack and raw messages are asked in other tests.
     for operation in (operation for path in contract["paths"].values() for operation in path.values()):
         content = operation.get("requestBody", {}).get("content", {})
         for media_type in [each for each in content if each != "application/json"]:
             del content[media_type]
-    (tmp_path / "openapi.json").write_text(json.dumps(contract))
+    (folder / "openapi.json").write_text(json.dumps(contract))
     ran = subprocess.run(
         [
-            *(SCHEMATHESIS, "run", tmp_path / "openapi.json", "--url", kvtide.url, "--seed", "1"),
+            *(SCHEMATHESIS, "run", folder / "openapi.json", "--url", kvtide.url, "--seed", "1"),
             *("--max-examples", "40", "--exclude-checks", UNSAID),
-            *("--header", f"Authorization: Bearer {admin['token']}"),
+            *("--header", f"Authorization: Bearer {token}"),
         ],
         capture_output=True,
         text=True,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert kvtide.child.poll() is None, "it is still there"
-    kvtide.stop()
