@@ -5,7 +5,7 @@
 
 mod token;
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl Grant {
 /// The tokens that are known, by their hashes.
 #[derive(Debug, Default)]
 pub struct Tokens {
-    tokens: Vec<([u8; HASH_BYTES], Grant)>,
+    tokens: Vec<([u8; HASH_BYTES], Arc<Grant>)>,
 }
 
 /// A line of the file.
@@ -125,7 +125,7 @@ impl Tokens {
     /// # Errors
     /// [`TokensError`] for the first line that is none.
     pub fn parse(text: &str) -> Result<Tokens, TokensError> {
-        let mut known = Tokens::default();
+        let mut known: Vec<([u8; HASH_BYTES], Grant)> = Vec::new();
         for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line.trim())) {
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -136,19 +136,18 @@ impl Tokens {
             if roles.is_empty() {
                 return Err(wrong("one role or more"));
             }
-            if known.tokens.iter().any(|(other, _)| *other == hash) {
+            if known.iter().any(|(other, _)| *other == hash) {
                 return Err(wrong("a token that no line before it has"));
             }
             let tenants = Tenants::new(tenants).ok_or_else(|| wrong(TENANTS))?;
-            known.tokens.push((hash, Grant { roles, tenants, others_have_tenants: false }));
+            known.push((hash, Grant { roles, tenants, others_have_tenants: false }));
         }
         let names_tenants =
             |grant: &Grant| matches!(&grant.tenants, Tenants::Listed(listed) if !listed.is_empty());
-        let have_tenants = known.tokens.iter().any(|(_, grant)| names_tenants(grant));
-        for (_, grant) in &mut known.tokens {
-            grant.others_have_tenants = have_tenants;
-        }
-        Ok(known)
+        let others_have_tenants = known.iter().any(|(_, grant)| names_tenants(grant));
+        let tokens =
+            known.into_iter().map(|(hash, grant)| (hash, Arc::new(Grant { others_have_tenants, ..grant })));
+        Ok(Tokens { tokens: tokens.collect() })
     }
 
     /// How many there are.
@@ -165,7 +164,7 @@ impl Tokens {
 
     /// What a token allows, if it is known. Takes as long whichever it is.
     #[must_use]
-    pub fn grant(&self, token: &[u8]) -> Option<Grant> {
+    pub fn grant(&self, token: &[u8]) -> Option<Arc<Grant>> {
         let hash = hash_of(token);
         let mut found = None;
         for (known, grant) in &self.tokens {

@@ -1,10 +1,10 @@
 //! Lets a request pass if its token allows what the route does.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, HeaderValue, header, request::Parts},
+    http::{HeaderValue, header, request::Parts},
     middleware::Next,
     response::Response,
 };
@@ -15,6 +15,9 @@ use crate::{
     access::{Grant, Role, Tokens},
     watched::Watched,
 };
+
+/// Made once, and not for each request.
+static EVERYTHING: LazyLock<Arc<Grant>> = LazyLock::new(|| Arc::new(Grant::everything()));
 
 /// By whom the service may be asked.
 #[derive(Clone, Default)]
@@ -35,24 +38,16 @@ impl Access {
         }
     }
 
-    /// What a request's token allows.
-    fn grant(&self, headers: &HeaderMap) -> Result<Grant, Problem> {
-        self.grant_to(headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes))
-    }
-
-    fn grant_to(&self, authorization: Option<&[u8]>) -> Result<Grant, Problem> {
-        let tokens = match self {
-            Access::Open => return Ok(Grant::everything()),
-            Access::Tokens(tokens) => tokens.now(),
-        };
-        let token = authorization.and_then(bearer).ok_or_else(Problem::unauthorized)?;
-        tokens.grant(token).ok_or_else(Problem::unauthorized)
-    }
-
-    /// Whoever has the role by what it says in place of an `Authorization` header.
+    /// Whoever has the role, by an `Authorization` header or what stands in its place.
     pub(super) fn asker(&self, authorization: Option<&[u8]>, role: Role) -> Result<Asker, Problem> {
-        let grant = self.grant_to(authorization)?;
-        if grant.has(role) { Ok(Asker(Arc::new(grant))) } else { Err(Problem::forbidden_role(role)) }
+        let grant = match self {
+            Access::Open => Arc::clone(&EVERYTHING),
+            Access::Tokens(tokens) => {
+                let token = authorization.and_then(bearer).ok_or_else(Problem::unauthorized)?;
+                tokens.now().grant(token).ok_or_else(Problem::unauthorized)?
+            }
+        };
+        if grant.has(role) { Ok(Asker(grant)) } else { Err(Problem::forbidden_role(role)) }
     }
 }
 
@@ -67,11 +62,9 @@ pub(super) async fn pass(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let grant = access.grant(request.headers())?;
-    if !grant.has(role) {
-        return Err(Problem::forbidden_role(role));
-    }
-    request.extensions_mut().insert(Asker(Arc::new(grant)));
+    let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let asker = access.asker(authorization, role)?;
+    request.extensions_mut().insert(asker);
     Ok(next.run(request).await)
 }
 
@@ -82,11 +75,9 @@ pub(super) struct Asker(Arc<Grant>);
 impl FromRequestParts<Service> for Asker {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Asker, Problem> {
-        match parts.extensions.get::<Asker>() {
-            Some(asker) => Ok(asker.clone()),
-            None => Ok(Asker(Arc::new(service.access.grant(&parts.headers)?))),
-        }
+    /// Nobody, where the route lets everyone pass.
+    async fn from_request_parts(parts: &mut Parts, _: &Service) -> Result<Asker, Problem> {
+        parts.extensions.get::<Asker>().cloned().ok_or_else(Problem::unauthorized)
     }
 }
 
