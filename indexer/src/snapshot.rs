@@ -29,7 +29,7 @@ pub use peer::{Peer, PeerError};
 /// How a snapshot begins.
 pub const MAGIC: [u8; 8] = *b"KVTIDE\0S";
 /// The format that is written and read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Fast: hashes do not compress, and the rest is little.
 const COMPRESSION: i32 = -3;
 
@@ -161,9 +161,11 @@ impl Indexer {
         self.wanted_of(Mirror::wanted)
     }
 
+    /// Parts of all scopes, within one in their order.
     pub(crate) fn wanted_of(&self, parts: impl Fn(&Mirror) -> Vec<Part>) -> Vec<Wanted> {
         let of_scope = |index: Arc<ScopeIndex>| {
-            let wanted = parts(&index.mirror.lock());
+            let mut wanted = parts(&index.mirror.lock());
+            wanted.sort_unstable();
             wanted.into_iter().map(move |part| Wanted { part, scope: index.scope.clone() })
         };
         self.scope_indexes().into_iter().flat_map(of_scope).collect()

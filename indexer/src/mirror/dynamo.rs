@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kvtide_events::{Cursor, CutFrame, Frame, Step};
 use kvtide_radix::{Rank, RankSettings, Update};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Announced, Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, handover::Missing,
@@ -29,12 +30,19 @@ pub(crate) struct Publisher {
     pub(super) missing: Option<Missing>,
     /// What discovery says of it.
     pub(super) announced: Option<Announced>,
-    /// The last event that its worker has told: a frame that goes on behind it is in turn, whatever its number.
-    told_up_to: Option<u64>,
-    /// By the wall, when it was asked: what is published later may be another life's.
-    told_at_ms: u64,
+    /// What its worker's own index has told last.
+    told: Option<ToldByIndex>,
+}
+
+/// What a worker's own index has told: frames that were published before it was asked are in it, and later ones go on behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct ToldByIndex {
+    /// The last event of it: a frame that goes on behind it is in turn, whatever its number.
+    up_to: u64,
+    /// By the wall, when the worker was asked: what is published later may be another life's.
+    at_ms: u64,
     /// The last frame that had been taken then: those up to it were not told, they had come.
-    taken_before_told: Option<u64>,
+    taken_before: Option<u64>,
 }
 
 /// A frame, and how it stands to its publisher's ones before it.
@@ -335,8 +343,8 @@ impl Incoming<'_> {
 
 impl Publisher {
     pub(super) fn save(&self, id: u64) -> SavedPublisher {
-        let &Publisher { whole, last_published_at_ms, .. } = self;
-        SavedPublisher { id, last: self.frames.last(), whole, last_published_at_ms }
+        let &Publisher { whole, last_published_at_ms, told, .. } = self;
+        SavedPublisher { id, last: self.frames.last(), whole, last_published_at_ms, told }
     }
 
     pub(super) fn restored(saved: &SavedPublisher, ranks: impl Iterator<Item = Rank>) -> Publisher {
@@ -344,6 +352,7 @@ impl Publisher {
             frames: Cursor::at(saved.last),
             whole: saved.whole,
             last_published_at_ms: saved.last_published_at_ms,
+            told: saved.told,
             ranks: ranks.collect(),
             ..Publisher::default()
         }
@@ -364,11 +373,11 @@ impl Publisher {
     }
 
     /// Goes on behind frames, if any were missing, and an event that its worker has told, asked at that time.
-    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, event: u64, asked_at_ms: u64) {
-        self.taken_before_told = self.frames.last();
-        self.frames = Cursor::at(self.frames.last().max(frames));
-        (self.told_up_to, self.told_at_ms) = (Some(event), asked_at_ms);
+    pub(super) fn go_on_behind(&mut self, frames: Option<u64>, up_to: u64, at_ms: u64) {
+        let taken_before = self.frames.last();
+        self.frames = Cursor::at(taken_before.max(frames));
         (self.unreadable, self.missing) = (0, None);
+        self.told = Some(ToldByIndex { up_to, at_ms, taken_before });
     }
 
     /// Another process under the same id: nothing of it has been seen.
@@ -385,22 +394,24 @@ impl Publisher {
     /// Whether the worker has told everything in front of a frame.
     fn follows_told(&self, frame: &Frame) -> bool {
         let first = frame.events.first().map(|event| event.event_id);
-        self.told_up_to.zip(first).is_some_and(|(told, first)| first <= told.saturating_add(1))
+        self.told.zip(first).is_some_and(|(told, first)| first <= told.up_to.saturating_add(1))
     }
 
     /// Whether the worker has told all of a frame, which was published before that and had not come.
     fn was_told(&self, frame: &Frame) -> bool {
         let last = frame.events.last().map(|event| event.event_id);
-        let in_it = self.told_up_to.zip(last).is_some_and(|(told, last)| last <= told);
-        let had_come = Some(frame.sequence) <= self.taken_before_told;
-        in_it && !had_come && frame.published_at_ms <= self.told_at_ms
+        self.told.zip(last).is_some_and(|(told, last)| {
+            let had_come = Some(frame.sequence) <= told.taken_before;
+            last <= told.up_to && !had_come && frame.published_at_ms <= told.at_ms
+        })
     }
 
     /// How a frame's number stands to those taken so far.
     fn stands(&self, frame: &Frame) -> Continuity {
         let starts = frame.sequence == 0 && frame.events.first().is_none_or(|event| event.event_id == 1);
         // The worker has told of an event 1, and this is a later one.
-        let starts_anew = starts && self.told_up_to > Some(0) && frame.published_at_ms > self.told_at_ms;
+        let is_later = |told: ToldByIndex| told.up_to > 0 && frame.published_at_ms > told.at_ms;
+        let starts_anew = starts && self.told.is_some_and(is_later);
         match self.frames.step(frame.sequence) {
             Step::First if starts_anew => Continuity::Restarted,
             Step::Repeat if self.was_told(frame) => Continuity::Repeated,

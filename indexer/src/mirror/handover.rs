@@ -16,7 +16,7 @@ use super::{
 };
 
 /// A part of what is known, of which something is missing to whoever asks another kvtide for it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Part {
     /// What one of Dynamo's publishers feeds.
     Publisher(u64),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Mirror, Source,
     claims::Claims,
-    dynamo::Publisher,
+    dynamo::{Publisher, ToldByIndex},
     handover::{Part, Told},
     rank::RankStream,
     replay::Recovery,
@@ -50,6 +50,7 @@ pub(crate) struct SavedPublisher {
     pub(super) last: Option<u64>,
     pub(super) whole: bool,
     pub(super) last_published_at_ms: u64,
+    pub(super) told: Option<ToldByIndex>,
 }
 
 /// A stream that ranks of a saved mirror may belong to.

@@ -6,5 +6,6 @@ mod ages;
 mod faults;
 mod peers;
 mod player;
+mod restarts;
 mod vectors;
 mod wire;

@@ -23,34 +23,46 @@ const START_MS: u64 = 1_700_000_000_000;
 /// An indexer with one stream, and a clock that stands still.
 pub(crate) struct Player {
     kind: Kind,
+    spec: StreamSpec,
     clock: Clock,
     indexer: Indexer,
     stream: Arc<BoundStream>,
     asked: Option<ReplayRequest>,
     asked_index: Option<(Wanted, IndexRequest)>,
+    announced: Vec<kvtide::Announced>,
+    /// kvtide has ended in between: it may ask for something else than what a vector says.
+    restarted: bool,
 }
 
 impl Player {
     pub(crate) fn new(spec: &StreamSpec) -> Player {
         let clock = Clock::manual(START_MS);
-        let mut limits = Limits::default();
-        limits.index.parked_blocks = spec.parked_blocks.unwrap_or(limits.index.parked_blocks);
-        let indexer = Indexer::new(limits, clock.clone());
-        let format = match spec.kind {
-            Kind::Dynamo => Format::Dynamo,
-            Kind::Direct => Format::Direct,
-            Kind::Engine => Format::Engine(EngineStream {
-                dp_rank: spec.dp_rank,
-                replays: spec.replays,
-                ..EngineStream::new(7)
-            }),
-        };
-        let gap_policy = if spec.keep { GapPolicy::Keep } else { GapPolicy::Forget };
-        let announced = spec.announced;
-        let stream =
-            Stream { gap_policy, announced, ..Stream::new("vector", Scope::new("m", BLOCK_SIZE), format) };
-        let stream = indexer.bind(stream).unwrap();
-        Player { kind: spec.kind, clock, indexer, stream, asked: None, asked_index: None }
+        let (indexer, stream) = start(spec, &clock);
+        Player {
+            kind: spec.kind,
+            spec: spec.clone(),
+            clock,
+            indexer,
+            stream,
+            asked: None,
+            asked_index: None,
+            announced: Vec::new(),
+            restarted: false,
+        }
+    }
+
+    /// kvtide ends, and another goes on with its snapshot at once. Discovery tells it who lives.
+    pub(crate) fn restart(&mut self) {
+        let mut snapshot = Vec::new();
+        self.indexer.write_snapshot(&mut snapshot).unwrap();
+        self.clock = Clock::manual(self.clock.wall_ms());
+        // A steady clock does not begin at 0.
+        (self.indexer, self.stream) = start(&self.spec, &self.clock);
+        self.indexer.read_snapshot(snapshot.as_slice()).unwrap();
+        for announced in &self.announced {
+            self.indexer.announce(&self.stream, *announced).unwrap();
+        }
+        (self.asked, self.asked_index, self.restarted) = (None, None, true);
     }
 
     pub(crate) fn play(&mut self, step: &Step) {
@@ -80,9 +92,13 @@ impl Player {
             Step::Announce(spec) => {
                 let (publisher_id, keeps_index) = (spec.publisher, !spec.live_only);
                 let announced = kvtide::Announced { publisher_id, rank: rank(spec.worker), keeps_index };
+                self.announced.push(announced);
                 self.indexer.announce(&self.stream, announced).unwrap();
             }
-            Step::Withdraw { publisher } => self.indexer.withdraw(&self.stream, *publisher),
+            Step::Withdraw { publisher } => {
+                self.announced.retain(|announced| announced.publisher_id != *publisher);
+                self.indexer.withdraw(&self.stream, *publisher);
+            }
             Step::AskIndex { publisher, wanted } => self.ask_index(*publisher, *wanted),
             Step::Index(answer) => {
                 if let Some((wanted, request)) = self.asked_index.take() {
@@ -94,9 +110,9 @@ impl Player {
                 let events: Vec<_> = events.iter().filter_map(|event| event.event(self.kind)).collect();
                 self.indexer.apply_events(&self.stream, rank(*worker), *first_id, &events).unwrap();
             }
-            Step::Verify { ago, doubted_ago } => {
-                let now_ms = self.clock.steady_ms();
-                self.indexer.verify(&self.stream, now_ms - ago, doubted_ago.map(|ago| now_ms - ago));
+            Step::Verify { ago: ago_ms, doubted_ago } => {
+                let ago = |ms: u64| self.clock.steady_ms().saturating_sub(ms);
+                self.indexer.verify(&self.stream, ago(*ago_ms), doubted_ago.map(ago));
             }
             Step::Reconnected => self.indexer.doubt(&self.stream),
             Step::Wait(ms) => {
@@ -115,7 +131,10 @@ impl Player {
             None => WantedSpec::Nothing,
             Some((_, request)) => request.first_event_id.map_or(WantedSpec::All, WantedSpec::From),
         };
-        assert_eq!(got, wanted, "kvtide wants that of publisher {publisher}");
+        assert!(
+            self.restarted || got == wanted,
+            "kvtide wants {got:?} of publisher {publisher}, expected {wanted:?}"
+        );
     }
 
     /// How old the newest event of any worker is.
@@ -153,6 +172,28 @@ impl Player {
             verified: fresh.verified_age_ms,
         }
     }
+}
+
+/// A kvtide that follows a vector's stream.
+fn start(spec: &StreamSpec, clock: &Clock) -> (Indexer, Arc<BoundStream>) {
+    let mut limits = Limits::default();
+    limits.index.parked_blocks = spec.parked_blocks.unwrap_or(limits.index.parked_blocks);
+    let indexer = Indexer::new(limits, clock.clone());
+    let format = match spec.kind {
+        Kind::Dynamo => Format::Dynamo,
+        Kind::Direct => Format::Direct,
+        Kind::Engine => Format::Engine(EngineStream {
+            dp_rank: spec.dp_rank,
+            replays: spec.replays,
+            ..EngineStream::new(7)
+        }),
+    };
+    let gap_policy = if spec.keep { GapPolicy::Keep } else { GapPolicy::Forget };
+    let announced = spec.announced;
+    let stream =
+        Stream { gap_policy, announced, ..Stream::new("vector", Scope::new("m", BLOCK_SIZE), format) };
+    let bound = indexer.bind(stream).unwrap();
+    (indexer, bound)
 }
 
 /// What a worker's own index answers. Numbers of what it holds mean nothing.

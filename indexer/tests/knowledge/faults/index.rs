@@ -9,7 +9,7 @@ use kvtide_tests::vectors::{BLOCK_SIZE, Kind, rank};
 use rand::RngExt;
 
 use super::{
-    World,
+    Sent, World,
     publisher::{Publisher, name_of},
 };
 use crate::wire::{Announced as Change, content};
@@ -24,8 +24,18 @@ pub(super) enum Said {
 impl World {
     /// A publisher starts again, and discovery comes to know of it.
     pub(super) fn restart_publisher(&mut self, publisher: usize) {
-        let former = self.publishers[publisher].id;
-        self.publishers[publisher].restart();
+        let Publisher { worker, id: former, .. } = self.publishers[publisher];
+        // A frame 0 that waits for its announcement hides another one.
+        let known = !self.stream.stream().announced || self.announced.contains(&(worker, former));
+        let again = self.kind == Kind::Dynamo && known && self.random.random_bool(0.3);
+        self.publishers[publisher].restart(again);
+        if again {
+            // Nothing of the former process is under way by the time that another has started.
+            let of_others = |sent: &Sent| sent.publisher != publisher;
+            self.on_the_way.retain(of_others);
+            self.peer.iter_mut().for_each(|peer| peer.on_the_way.retain(of_others));
+            return;
+        }
         let Publisher { worker, id, .. } = self.publishers[publisher];
         let mut said = [Said::Gone { id: former }, Said::Lives { worker, id }];
         if self.random.random_bool(0.5) {
@@ -89,6 +99,11 @@ impl World {
         let Some(asked) = asked.filter(|_| !faulty || self.random.random_bool(0.9)) else {
             return IndexAnswer::Failed;
         };
+        // The answer of a process whose beginning has not come yet may go on where the one before it ended.
+        let peers = self.peer.iter().flat_map(|peer| &peer.on_the_way);
+        if self.on_the_way.iter().chain(peers).any(|sent| sent.publisher == asked && sent.safe) {
+            return IndexAnswer::Failed;
+        }
         let kept =
             if faulty && self.random.random_bool(0.5) { self.random.random_range(0..8) } else { usize::MAX };
         let publisher = &self.publishers[asked];
@@ -112,12 +127,12 @@ impl World {
         let ahead = self.random.random_range(0..4);
         let last_event_id = self.publishers[asked].event_id.saturating_sub(ahead);
         let holds = self.publishers[asked].holds();
-        let life = self.publishers[asked].id;
+        let life = self.publishers[asked].truths.len();
         while self.random.random_bool(0.3) {
             self.publish();
         }
         let publisher = &self.publishers[asked];
-        if publisher.id != life {
+        if publisher.truths.len() != life {
             return IndexAnswer::Failed;
         }
         IndexAnswer::Dump { holds, last_event_id, behind: publisher.events_from(last_event_id + 1) }

@@ -17,6 +17,8 @@ pub(super) struct Publisher {
     kind: Kind,
     pub(super) worker: u64,
     pub(super) id: u64,
+    /// It began under the id of the life before.
+    pub(super) again: bool,
     pub(super) sequence: u64,
     pub(super) event_id: u64,
     pub(super) held: Model,
@@ -40,6 +42,7 @@ impl Publisher {
             kind,
             worker,
             id: 1000 * worker,
+            again: false,
             sequence: 0,
             event_id: 0,
             held: Model::new(BLOCK_SIZE, 65_536),
@@ -50,12 +53,12 @@ impl Publisher {
             kept: VecDeque::new(),
             log: Vec::new(),
         };
-        publisher.restart();
+        publisher.restart(false);
         publisher
     }
 
-    /// A new process, which holds nothing.
-    pub(super) fn restart(&mut self) {
+    /// A new process, which holds nothing; perhaps `again` under the same id.
+    pub(super) fn restart(&mut self, again: bool) {
         let engine = self.kind == Kind::Engine;
         let settings = RankSettings {
             copies: if engine { Copies::Counted } else { Copies::Set },
@@ -65,7 +68,7 @@ impl Publisher {
         self.held = Model::new(BLOCK_SIZE, 65_536);
         self.held.join(rank(self.worker), settings);
         (self.sequence, self.event_id) = (0, 0);
-        self.id += 1;
+        (self.again, self.id) = (again, self.id + u64::from(!again));
         self.chains.clear();
         self.kept.clear();
         self.log.clear();
