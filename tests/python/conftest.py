@@ -1,5 +1,6 @@
 """A nats-server and a kvtide of each test's own, on free ports, stopped with it."""
 
+import contextlib
 import json
 import os
 import re
@@ -118,9 +119,12 @@ class Told(Process):
     def _read(self):
         return self.child.stdout.readline().strip()
 
-    def _order(self, **order):
+    def _send(self, **order):
         self.child.stdin.write(json.dumps(order) + "\n")
         self.child.stdin.flush()
+
+    def _order(self, **order):
+        self._send(**order)
         self._expect("taken")
 
 
@@ -176,15 +180,24 @@ def prompt(*numbers):
     return [number for number in numbers for _ in range(BLOCK_SIZE)]
 
 
-@pytest.fixture
-def nats_url():
+@contextlib.contextmanager
+def nats_server():
+    """A nats-server that ends with the block; its address."""
     program = shutil.which("nats-server", path=os.environ["PATH"] + ":/usr/sbin")
     assert program, "nats-server is missing; `make test` installs it"
     port = free_port()
     server = Process(program, "--addr", "127.0.0.1", "--port", str(port), stderr=subprocess.DEVNULL)
     wait_for("a nats-server that listens", lambda: can_connect(port))
-    yield f"nats://127.0.0.1:{port}"
-    server.stop()
+    try:
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def nats_url():
+    with nats_server() as url:
+        yield url
 
 
 @pytest.fixture

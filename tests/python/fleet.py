@@ -50,6 +50,48 @@ class Worker(Told):
         self.child.wait(PATIENCE_S)
 
 
+class Mocker(Told):
+    """A worker whose ranks run Dynamo's simulated engine."""
+
+    def __init__(self, environment, folder, block_size, blocks, ranks):
+        model = folder / "model"
+        model.mkdir(exist_ok=True)
+        # As much of a model as a card needs.
+        (model / "config.json").write_text('{"model_type": "llama", "max_position_embeddings": 131072}')
+        super().__init__("fleet_mocker.py", "m", model, block_size, blocks, ranks, env=environment)
+
+    def _greet(self):
+        self.id = int(self._read())
+
+
+class DynamoRouter(Told):
+    """Dynamo's own router, with an index of its own."""
+
+    def __init__(self, environment, folder, block_size):
+        # It has something to say of each prompt.
+        with open(folder / "router.log", "w") as log:
+            super().__init__("fleet_router.py", block_size, env=environment, stderr=log)
+
+    def _told(self, **order):
+        self._send(**order)
+        return json.loads(self._read())
+
+    def wait_for_workers(self, ids):
+        wait_for(f"workers {ids}", lambda: set(self._told(workers=None)) == set(ids))
+
+    def held(self, prompt):
+        """Blocks of a prompt that each rank holds."""
+        return {(worker_id, dp_rank): blocks for worker_id, dp_rank, blocks in self._told(held=prompt)}
+
+    def complete(self, *requests):
+        """Sends prompts to ranks, all at once. Returns the tokens of each answer, and how many of its prompt's were cached."""
+        fields = [
+            {"token_ids": prompt, "worker_id": worker_id, "dp_rank": dp_rank, "max_tokens": max_tokens}
+            for prompt, (worker_id, dp_rank), max_tokens in requests
+        ]
+        return [(answer["token_ids"], answer["cached_tokens"]) for answer in self._told(complete=fields)]
+
+
 class KvtideDynamo(Kvtide):
     def __init__(self, environment, nats_url, *arguments):
         built = HERE.parents[1] / "bindings" / "dynamo" / "target" / "debug" / "kvtide-dynamo"
@@ -152,6 +194,14 @@ class Fleet:
 
     def worker(self, **settings):
         self.started.append(Worker(self.environment, **settings))
+        return self.started[-1]
+
+    def mocker(self, block_size, blocks, ranks):
+        self.started.append(Mocker(self.environment, self.folder.parent, block_size, blocks, ranks))
+        return self.started[-1]
+
+    def router(self, block_size):
+        self.started.append(DynamoRouter(self.environment, self.folder.parent, block_size))
         return self.started[-1]
 
     def kvtide(self, *arguments, line=None):
