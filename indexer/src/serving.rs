@@ -136,7 +136,7 @@ pub fn record_metrics() -> Result<PrometheusHandle, Failure> {
     Ok(metrics)
 }
 
-/// Serves until `stop` is ready.
+/// Serves until `stop` is ready, and then answers no more requests on the bus either.
 ///
 /// # Errors
 /// What the system says of the listener.
@@ -144,11 +144,15 @@ pub async fn serve_until(
     service: Service,
     listener: TcpListener,
     doors: Doors,
+    requests: Option<NatsService>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
     let scheme = if doors.tls.is_some() { "https" } else { "http" };
     info!("listening on {scheme}://{}", listener.local_addr()?);
     service.guarded(doors.access).serve(listener, doors.tls, stop).await?;
+    if let Some(requests) = requests {
+        requests.stop().await;
+    }
     Ok(())
 }
 

@@ -3,12 +3,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
 
+mod authority;
 mod fleet;
 mod folder;
 pub mod harness;
 mod model;
 pub mod vectors;
 
+pub use authority::Authority;
 pub use fleet::Fleet;
 pub use folder::Folder;
 pub use model::{Model, REACH_NONE};

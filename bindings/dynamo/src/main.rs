@@ -124,10 +124,7 @@ impl Arguments {
             stop.clone(),
         ));
         let requests = answer_requests(&indexer, &nats, self.limits.service(), &doors).await?;
-        serve_until(service, listener, doors, stopped()?).await?;
-        if let Some(requests) = requests {
-            requests.stop().await;
-        }
+        serve_until(service, listener, doors, requests, stopped()?).await?;
         stop.cancel();
         let keeper = following.await?;
         feeds.stop().await;

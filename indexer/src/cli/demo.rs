@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let running = tokio::spawn(run_fleet(fleet, between, stop.clone()));
         let feeds = Arc::new(Feeds::new(Arc::clone(&indexer)));
         let service = Service::new(indexer, metrics, ServiceLimits::DEFAULT, Arc::clone(&feeds));
-        let served = serve_until(service, listener, Doors::default(), stopped()?).await;
+        let served = serve_until(service, listener, Doors::default(), None, stopped()?).await;
         feeds.stop().await;
         stop.cancel();
         running.await??;

@@ -42,10 +42,7 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
             Keeper::start(Arc::clone(&indexer), path.clone(), Duration::from_secs(every_s.get()))
         });
         let requests = answer_requests(&indexer, &config.nats, config.limits.service(), &doors).await?;
-        serve_until(service, listener, doors, stopped()?).await?;
-        if let Some(requests) = requests {
-            requests.stop().await;
-        }
+        serve_until(service, listener, doors, requests, stopped()?).await?;
         feeds.stop().await;
         if let Some(keeper) = keeper {
             keeper.stop().await;

@@ -2,11 +2,10 @@
 
 use data_encoding::BASE64URL_NOPAD;
 use kvtide_tests::{
-    Folder,
+    Authority, Folder,
     harness::{Kvtide, NatsServer, wait_for},
 };
 use nkeys::KeyPair;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa};
 use serde_json::{Value, json};
 
 const KVTIDE: &str = env!("CARGO_BIN_EXE_kvtide");
@@ -92,21 +91,10 @@ fn by_credentials() {
 
 #[test]
 fn by_certificate() {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
-    let folder = Folder::new();
-    let certify = |name: &str| {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-        let certificate = params.signed_by(&key, &authority).unwrap();
-        [
-            folder.write(&format!("{name}.pem"), certificate.pem()),
-            folder.write(&format!("{name}.key"), key.serialize_pem()),
-        ]
-    };
+    let (folder, authority) = (Folder::new(), Authority::new());
     let ca = folder.write("ca.pem", authority.pem());
-    let ([server, server_key], [client, client_key]) = (certify("server"), certify("client"));
+    let ([server, server_key], [client, client_key]) =
+        (authority.certify(&folder, "server"), authority.certify(&folder, "client"));
     let nats = NatsServer::configured(&format!(
         "tls: {{cert_file: {server:?}, key_file: {server_key:?}, ca_file: {ca:?}, verify: true}}"
     ));

@@ -3,36 +3,12 @@
 use std::{path::Path, time::Duration};
 
 use kvtide_tests::{
-    Folder,
+    Authority, Folder,
     harness::{Kvtide, wait_for},
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 const KVTIDE: &str = env!("CARGO_BIN_EXE_kvtide");
-
-/// An authority, and its certificate as PEM.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// Writes a certificate for loopback and its key into a folder.
-    fn certify(&self, folder: &Folder) -> [String; 2] {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap();
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        [folder.write("cert.pem", certificate.pem()), folder.write("key.pem", key.serialize_pem())]
-    }
-}
 
 /// What a client that trusts these authorities gets.
 fn get(url: &str, authorities: &str) -> Result<u16, ureq::Error> {
@@ -53,7 +29,7 @@ fn get(url: &str, authorities: &str) -> Result<u16, ureq::Error> {
 #[test]
 fn clients_that_trust_the_authority_are_served_and_others_not() {
     let (folder, authority) = (Folder::new(), Authority::new());
-    let [certificate, key] = authority.certify(&folder);
+    let [certificate, key] = authority.certify(&folder, "server");
     let mut kvtide = Kvtide::start(KVTIDE, &["serve", "--tls-cert", &certificate, "--tls-key", &key]);
     let url = kvtide.url().to_owned();
     assert!(url.starts_with("https://127.0.0.1:"), "{url}");
@@ -63,19 +39,19 @@ fn clients_that_trust_the_authority_are_served_and_others_not() {
     assert!(get(&url.replace("https", "http"), &authority.pem()).is_err());
 
     // A new one takes the place of the old one, and one that cannot be used does not.
-    stranger.certify(&folder);
+    let _same_files = stranger.certify(&folder, "server");
     wait_for("the new certificate", || get(&url, &stranger.pem()).ok());
     assert!(get(&url, &authority.pem()).is_err());
-    folder.write("key.pem", "canary");
+    folder.write("server.key", "canary");
     let line = kvtide.wait_for_log("cannot be used");
-    assert!(line.contains("key.pem: expected a private key") && !line.contains("canary"), "{line}");
+    assert!(line.contains("server.key: expected a private key") && !line.contains("canary"), "{line}");
     assert_eq!(get(&url, &stranger.pem()).unwrap(), 200);
 }
 
 #[test]
 fn a_peer_is_asked_over_https_with_a_token() {
     let (folder, authority) = (Folder::new(), Authority::new());
-    let [certificate, key] = authority.certify(&folder);
+    let [certificate, key] = authority.certify(&folder, "server");
     let ca = folder.write("ca.pem", authority.pem());
     let admin =
         kvtide::access::NewToken::new([kvtide::access::Role::Admin].into(), ["*".to_owned()].into()).unwrap();
