@@ -16,13 +16,13 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    task::{JoinHandle, spawn_blocking},
+    task::JoinHandle,
 };
 use tracing::{debug, info, warn};
 
 use super::{
     ServiceLimits,
-    body::{Body, JSON, MSGPACK, plain_media_type},
+    body::{Body, JSON, MSGPACK, apart, plain_media_type},
     cores,
     guard::Access,
     problem::Problem,
@@ -189,10 +189,8 @@ impl Desk {
         let Ok(_turn) = self.turns.acquire().await else { return };
         // A long prompt takes milliseconds, in which this thread would serve no event.
         let (desk, message) = (Arc::clone(&self), request.message.clone());
-        match spawn_blocking(move || desk.look_up(&message)).await {
-            Ok(reply) => self.send(request, reply).await,
-            Err(error) => warn!("a NATS request has no answer: {error}"),
-        }
+        let reply = apart(move || desk.look_up(&message)).await;
+        self.send(request, reply).await;
     }
 
     fn look_up(&self, message: &Message) -> Result<Reply, Problem> {
