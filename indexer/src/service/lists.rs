@@ -5,6 +5,7 @@
 
 pub(super) mod json;
 pub(super) mod msgpack;
+mod places;
 
 use std::collections::VecDeque;
 

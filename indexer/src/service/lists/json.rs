@@ -8,6 +8,8 @@ use super::{Hash, Lists};
 
 /// A hash in hexadecimal digits, behind `0x`.
 const LONGEST_HASH: usize = 18;
+/// The digits of a number of 64 bits.
+const LONGEST_NUMBER: usize = 20;
 
 /// The document with empty lists, and the lists.
 pub(in crate::service) fn cut(document: &[u8]) -> Option<(Vec<u8>, Lists)> {
@@ -73,7 +75,7 @@ fn trim(mut text: &[u8]) -> &[u8] {
 /// A token, of which few have more than seven digits.
 #[inline(always)]
 fn token(text: &[u8]) -> Option<(u32, &[u8])> {
-    let (values, count) = digit_values(text);
+    let (values, count) = digit_values(first_bytes(text));
     let (value, rest) = match count {
         1..8 if count == 1 || values & 0xff != 0 => (number(values, count), &text[count as usize..]),
         _ => decimal(text)?,
@@ -99,37 +101,50 @@ fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
     Some((Hash((value ^ sign.wrapping_neg()).wrapping_add(sign)), rest))
 }
 
-/// A number in decimal, eight digits at a time.
+/// A number in decimal.
 #[inline(always)]
 fn decimal(text: &[u8]) -> Option<(u64, &[u8])> {
+    let (value, digits) = digits(&first_bytes(text))?;
+    // JSON has no zeros in front.
+    (digits == 1 || digits > 1 && text[0] != b'0').then(|| (value, &text[digits..]))
+}
+
+/// The number that the first digits make, eight at a time, and how many they are: 20 at most, or it is too large.
+#[inline(always)]
+fn digits(text: &[u8; LONGEST_NUMBER + 4]) -> Option<(u64, usize)> {
     const POWERS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
-    let (mut value, mut rest) = (0_u64, text);
-    loop {
-        let (values, count) = digit_values(rest);
-        // A branch, so that the next digits' place does not wait for these.
-        if count == 8 {
-            value = value.checked_mul(100_000_000)?.checked_add(number(values, 8))?;
-            rest = &rest[8..];
-            continue;
+    let (mut value, mut digits) = (0_u64, 0);
+    for word in text.as_chunks().0 {
+        let (values, count) = digit_values(*word);
+        // Branches, so that the next number's place does not wait for the digits of this one.
+        match count {
+            8 if digits == 16 => return None,
+            8 => value = value * 100_000_000 + number(values, 8),
+            0 => return Some((value, digits)),
+            _ => {
+                let power = POWERS[count as usize];
+                let ahead = if digits < 16 { value * power } else { value.checked_mul(power)? };
+                return Some((ahead.checked_add(number(values, count))?, digits + count as usize));
+            }
         }
-        if count > 0 {
-            value = value.checked_mul(POWERS[count as usize])?.checked_add(number(values, count))?;
-        }
-        let rest = &rest[count as usize..];
-        // JSON has no zeros in front.
-        let digits = text.len() - rest.len();
-        return (digits == 1 || digits > 1 && text[0] != b'0').then_some((value, rest));
+        digits += 8;
+    }
+    None
+}
+
+/// The first bytes of a text, with nothing that is a digit behind its end.
+#[inline(always)]
+fn first_bytes<const N: usize>(text: &[u8]) -> [u8; N] {
+    match text.first_chunk() {
+        Some(bytes) => *bytes,
+        None => std::array::from_fn(|index| text.get(index).copied().unwrap_or(0)),
     }
 }
 
-/// How many of the first eight bytes are digits in a row, and their values, the first one lowest. The values of what comes
-/// behind them mean nothing.
+/// How many of eight bytes are digits in a row, and their values, the first one lowest. The values of what comes behind them
+/// mean nothing.
 #[inline(always)]
-fn digit_values(text: &[u8]) -> (u64, u32) {
-    let word = match text.first_chunk() {
-        Some(word) => *word,
-        None => std::array::from_fn(|index| text.get(index).copied().unwrap_or(0)),
-    };
+fn digit_values(word: [u8; 8]) -> (u64, u32) {
     let values = u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030;
     // The high bit marks the first byte that is no digit, if there is one.
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;

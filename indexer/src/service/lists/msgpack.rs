@@ -1,6 +1,6 @@
 //! Lists of a msgpack document.
 
-use super::{Hash, Lists};
+use super::{Hash, Lists, places};
 
 /// The document with empty lists, and the lists. None where it is no map, or has names of another type.
 pub(in crate::service) fn cut(document: &[u8]) -> Option<(Vec<u8>, Lists)> {
@@ -24,11 +24,11 @@ impl<'a> Cut<'a> {
             self.keep(((), behind));
             match name {
                 b"token_ids" => {
-                    let list = self.list(token)?;
+                    let list = self.list(token, places::read)?;
                     self.lists.token_ids.push_back(list);
                 }
                 b"block_hashes" => {
-                    let list = self.list(hash)?;
+                    let list = self.list(hash, |bytes, count| (Vec::with_capacity(count), bytes))?;
                     self.lists.block_hashes.push_back(list);
                 }
                 b"queries" if outer => {
@@ -49,15 +49,20 @@ impl<'a> Cut<'a> {
         value
     }
 
-    /// A list, in whose place an empty one is kept.
-    fn list<T>(&mut self, number: impl Fn(&[u8]) -> Option<(T, &[u8])>) -> Option<Vec<T>> {
-        let (count, mut rest) = length(self.rest, 0x90, 0xdc)?;
+    /// A list, in whose place an empty one is kept. `many` reads as many of its first numbers as it can, and `number` each of
+    /// the others.
+    fn list<T>(
+        &mut self,
+        number: impl Fn(&[u8]) -> Option<(T, &[u8])>,
+        many: impl Fn(&'a [u8], usize) -> (Vec<T>, &'a [u8]),
+    ) -> Option<Vec<T>> {
+        let (count, rest) = length(self.rest, 0x90, 0xdc)?;
         // Each takes a byte at least.
         if count > rest.len() {
             return None;
         }
-        let mut numbers = Vec::with_capacity(count);
-        for _number in 0..count {
+        let (mut numbers, mut rest) = many(rest, count);
+        while numbers.len() < count {
             let (value, behind) = number(rest)?;
             numbers.push(value);
             rest = behind;
@@ -97,17 +102,8 @@ fn string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Tokens are mostly of 16 or 32 bits, as it comes: whatever branches on that is wrong half of the time.
+/// A token in any form.
 fn token(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    if let Some(word) = bytes.first_chunk() {
-        let word = u64::from_be_bytes(*word);
-        let marker = word >> 56;
-        if marker == 0xcd || marker == 0xce {
-            let value_bytes = 2 + (marker & 2);
-            let value = word << 8 >> (64 - 8 * value_bytes);
-            return Some((u32::try_from(value).ok()?, &bytes[1 + value_bytes as usize..]));
-        }
-    }
     let (value, rest) = integer(bytes)?;
     Some((value.try_into().ok()?, rest))
 }
