@@ -221,3 +221,15 @@ def test_a_second_kvtide_is_asked_first(fleet):
     worker.removed([1500])
     kvtide.wait_for_state(rank, "complete", 1501)
     assert kvtide.blocks(2000, rank) == 1499
+
+
+def test_a_rank_for_which_there_is_no_room_is_followed_once_there_is(fleet):
+    kvtide = fleet.kvtide("--ranks", 1)
+    first = fleet.worker()
+    kvtide.wait_for_state((first.id, 0), "complete", 0)
+    second = fleet.worker()
+    second.chain(1, 5)
+    kvtide.log_line(rf"worker {second.id}.*rank")
+    assert set(kvtide.workers()) == {(first.id, 0)}
+    first.end()
+    kvtide.wait_for_state((second.id, 0), "complete", 5)
