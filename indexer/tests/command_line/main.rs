@@ -6,6 +6,8 @@ mod configuration;
 mod demo;
 mod finished;
 mod query;
+mod record;
+mod recordings;
 mod replay;
 mod serve;
 mod settings;

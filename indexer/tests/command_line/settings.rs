@@ -62,12 +62,13 @@ fn the_table_is_that_of_the_command() {
 
 #[test]
 fn every_help_is_as_it_was() {
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &[],
         &["serve"],
         &["demo"],
         &["query"],
         &["check-config"],
+        &["record"],
         &["replay"],
         &["token"],
         &["token", "new"],
