@@ -6,7 +6,9 @@ mod query;
 mod record;
 mod replay;
 mod serve;
+mod service_at;
 mod token;
+mod top;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Ask a running service how much of a prompt every rank holds.
     Query(query::Arguments),
+    /// Watch what a running service knows of every rank.
+    Top(top::Arguments),
     /// Say whether a configuration file can be served.
     CheckConfig(check_config::Arguments),
     /// Make access tokens for a service.
@@ -90,6 +94,7 @@ fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Serve(config) => serve::run(&config),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Query(arguments) => query::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Token(arguments) => token::run(arguments),
         Command::Record(arguments) => record::run(&arguments),

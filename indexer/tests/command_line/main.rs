@@ -12,3 +12,4 @@ mod replay;
 mod serve;
 mod settings;
 mod token;
+mod top;

@@ -62,7 +62,7 @@ fn the_table_is_that_of_the_command() {
 
 #[test]
 fn every_help_is_as_it_was() {
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
         &[],
         &["serve"],
         &["demo"],
@@ -72,6 +72,7 @@ fn every_help_is_as_it_was() {
         &["replay"],
         &["token"],
         &["token", "new"],
+        &["top"],
     ];
     for command in commands {
         let finished = kvtide(&[command, &["--help"]].concat());
