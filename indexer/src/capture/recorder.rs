@@ -68,10 +68,13 @@ impl Recorder {
         &self.recording
     }
 
-    /// Takes a message of a stream, in the order of the recording's.
+    /// Takes a message of the stream that has this place among the recording's.
     ///
     /// # Errors
     /// [`CaptureError::Io`], after which nothing more can be taken.
+    ///
+    /// # Panics
+    /// Where there is no such stream.
     pub fn take<F: AsRef<[u8]>>(&mut self, stream: usize, frames: &[F]) -> Result<(), CaptureError> {
         self.files[stream].take(frames)
     }

@@ -14,7 +14,7 @@ use clap::{Args, value_parser};
 use kvtide::{KnowledgeState, serving::Failure};
 
 use super::service_at::ServiceArguments;
-use look::Look;
+use look::Looker;
 use table::{Choice, Column, Table};
 
 #[derive(Args)]
@@ -53,9 +53,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         screen::run(service, choice, Duration::from_secs(arguments.every_s))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let look = Look::take(&service)?;
+    let url = service.url().to_owned();
+    let look = Looker::new(service).look()?;
     let mut out = stdout().lock();
-    for line in look.header(service.url(), None) {
+    for line in look.header(&url, None) {
         writeln!(out, "{line}")?;
     }
     let table = Table::of(&look.workers, &choice);

@@ -1,6 +1,6 @@
 //! The `kvtide` command: what each subcommand prints, how it ends, and what it says of wrong arguments and files.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
 mod configuration;
 mod demo;

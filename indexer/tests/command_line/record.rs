@@ -41,7 +41,8 @@ impl Engine {
     }
 
     fn publish(&mut self, range: std::ops::Range<usize>) {
-        for message in self.messages[range].to_vec() {
+        for place in range {
+            let message = self.messages[place].clone();
             self.send(&[&message.topic, &message.sequence.to_be_bytes(), &message.payload]);
         }
     }

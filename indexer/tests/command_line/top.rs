@@ -96,7 +96,7 @@ fn one_table_says_who_it_is_and_what_is_known_of_every_rank() {
         let finished = top(demo.url(), arguments);
         let head = finished.out.lines().next().unwrap();
         assert_eq!(head, format!("kvtide {} at {}, ready", env!("CARGO_PKG_VERSION"), demo.url()));
-        assert!(finished.out.contains("1 scopes, 3 ranks: 3 complete\n"), "{finished:?}");
+        assert!(finished.out.contains("3 ranks in 1 scopes: 3 complete\n"), "{finished:?}");
         assert!(
             finished.out.contains(" events, ") && finished.out.contains(" queries, p99 "),
             "{finished:?}"
@@ -183,8 +183,12 @@ fn on_a_terminal_it_goes_on_while_the_service_is_away_and_gives_the_terminal_bac
     live.wait_for(&format!("kvtide {} at http://{listen}, ready", env!("CARGO_PKG_VERSION")));
     let service = start();
     register(&service, 7, 1);
-    live.wait_for("1 scopes, 1 ranks: 1 unknown");
+    live.wait_for("1 ranks in 1 scopes: 1 unknown");
     live.wait_for("1-1 of 1 by worker/rank");
+    // One that does not answer, though it is there.
+    service.signal("-STOP");
+    live.wait_for("no answer for ");
+    service.signal("-CONT");
     live.end("q");
     // One that was never there.
     let live = Live::start(&format!("--url http://127.0.0.1:{}", free_port()));

@@ -33,22 +33,39 @@ struct Counted {
     p99_s: Option<f64>,
 }
 
-impl Look {
-    pub(super) fn take(service: &ServiceAt) -> Result<Look, Failure> {
-        let list = WorkerList::deserialize(service.get("/v1/workers")?)?;
-        let scopes = service.get("/v1/scopes")?;
-        let (ready, said) = service.text("/readyz")?;
-        let (counts, metrics) = service.text("/metrics")?;
+/// Whoever looks, again and again.
+pub(super) struct Looker {
+    service: ServiceAt,
+    /// Asked for once, and again where the service was away: it may have come back as another one.
+    version: Option<String>,
+}
+
+impl Looker {
+    pub(super) fn new(service: ServiceAt) -> Looker {
+        Looker { service, version: None }
+    }
+
+    /// Asks the service.
+    pub(super) fn look(&mut self) -> Result<Look, Failure> {
+        let version = self.version.take();
+        let version = version.map_or_else(|| version_of(&self.service), Ok)?;
+        let list = WorkerList::deserialize(self.service.get("/v1/workers")?)?;
+        let scopes = self.service.get("/v1/scopes")?;
+        let (ready, said) = self.service.text("/readyz")?;
+        let (counts, metrics) = self.service.text("/metrics")?;
+        self.version = Some(version.clone());
         Ok(Look {
             at: Instant::now(),
-            version: version(service)?,
+            version,
             not_ready: (!ready).then(|| detail(&said)),
             scopes: scopes["scopes"].as_array().map_or(0, Vec::len),
             workers: list.workers,
             counted: counts.then(|| Counted::read(&metrics)),
         })
     }
+}
 
+impl Look {
     /// What stands above the table: who, how it is, and what it does; by the second where there was a look before.
     pub(super) fn header(&self, url: &str, before: Option<&Look>) -> [String; 3] {
         let ready = self.not_ready.as_ref().map_or("ready".to_owned(), |why| format!("not ready: {why}"));
@@ -61,9 +78,9 @@ impl Look {
         [
             format!("kvtide {} at {url}, {ready}", self.version),
             format!(
-                "{} scopes, {} ranks{states}",
-                count(self.scopes as u64),
-                count(self.workers.len() as u64)
+                "{} ranks in {} scopes{states}",
+                count(self.workers.len() as u64),
+                count(self.scopes as u64)
             ),
             self.work(before),
         ]
@@ -87,7 +104,7 @@ impl Look {
 }
 
 /// Which kvtide it is, as its contract says.
-fn version(service: &ServiceAt) -> Result<String, Failure> {
+fn version_of(service: &ServiceAt) -> Result<String, Failure> {
     Ok(service.get("/openapi.json")?["info"]["version"].as_str().unwrap_or("?").to_owned())
 }
 

@@ -27,12 +27,14 @@ use tokio::{
 
 use super::{
     super::service_at::ServiceAt,
-    look::Look,
+    look::{Look, Looker},
     table::{Choice, Table},
 };
 
 /// How long a key may wait for what else there is to do.
 const TURN: Duration = Duration::from_millis(100);
+/// What a service may take to answer, before that is said.
+const LATE: Duration = Duration::from_secs(3);
 /// Columns that one key moves the table by.
 const SIDEWAYS: u16 = 8;
 const KEYS: &str = "q end   arrows, page up and down, home, end: move   s sort by the next column   r the other way round   \
@@ -41,6 +43,8 @@ const KEYS: &str = "q end   arrows, page up and down, home, end: move   s sort b
 /// What is shown.
 struct Screen {
     url: String,
+    /// Between one look and the next.
+    every: Duration,
     choice: Choice,
     table: Table,
     last: Option<Look>,
@@ -65,11 +69,12 @@ enum Next {
 
 /// Shows it until somebody ends it. A service that is away is asked again and again.
 pub(super) fn run(service: ServiceAt, choice: Choice, every: Duration) -> Result<(), Failure> {
-    let mut screen = Screen::new(service.url().to_owned(), choice);
+    let mut screen = Screen::new(service.url().to_owned(), choice, every);
     let (send, looks) = mpsc::channel();
+    let mut looker = Looker::new(service);
     // It ends with the process: a service may take its time to answer.
     thread::spawn(move || {
-        while send.send(Look::take(&service).map_err(|failure| failure.to_string())).is_ok() {
+        while send.send(looker.look().map_err(|failure| failure.to_string())).is_ok() {
             thread::sleep(every);
         }
     });
@@ -89,10 +94,10 @@ pub(super) fn run(service: ServiceAt, choice: Choice, every: Duration) -> Result
 }
 
 impl Screen {
-    fn new(url: String, choice: Choice) -> Screen {
+    fn new(url: String, choice: Choice, every: Duration) -> Screen {
         let table = Table::of(&[], &choice);
         let (last, before, failure, typed) = (None, None, None, None);
-        Screen { url, choice, table, last, before, failure, top: 0, left: 0, room: 0, typed }
+        Screen { url, every, choice, table, last, before, failure, top: 0, left: 0, room: 0, typed }
     }
 
     fn show(
@@ -201,11 +206,18 @@ impl Screen {
             Some(look) => look.header(&self.url, self.before.as_ref()).map(Line::from).into(),
             None => vec![Line::from(format!("asking {}", self.url))],
         };
-        if let Some(failure) = &self.failure {
-            let seen = self.last.as_ref().map(|look| look.at.elapsed().as_secs());
-            let seen = seen.map_or(String::new(), |seconds| format!("; what is shown is {seconds} s old"));
-            lines.push(Line::from(format!("{failure}; asking again{seen}")).fg(Color::Red));
-        }
+        let seen = self.last.as_ref().map(|look| look.at.elapsed());
+        let trouble = match (&self.failure, seen) {
+            (Some(failure), None) => Some(format!("{failure}; asking again")),
+            (Some(failure), Some(seen)) => {
+                Some(format!("{failure}; asking again; what is shown is {} s old", seen.as_secs()))
+            }
+            (None, Some(seen)) if seen > self.every + LATE => {
+                Some(format!("no answer for {} s", seen.as_secs()))
+            }
+            (None, Some(_) | None) => None,
+        };
+        lines.extend(trouble.map(|trouble| Line::from(trouble).fg(Color::Red)));
         lines
     }
 

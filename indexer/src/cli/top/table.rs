@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use clap::ValueEnum;
-use kvtide::{KnowledgeState, service::Worker};
+use kvtide::{KnowledgeState, Reason, service::Worker};
 
 use super::look::count;
 
@@ -87,7 +87,7 @@ impl Column {
             Column::External => "external",
             Column::Age => "last event",
             Column::Verified => "verified",
-            Column::Lag => "over best",
+            Column::Lag => "lag over best",
             Column::Pending => "pending",
             Column::Missing => "missing",
         }
@@ -146,7 +146,12 @@ impl Column {
             Column::Worker => format!("{}/{}", worker.worker_id, worker.dp_rank),
             // A model's name comes from elsewhere, and must not steer a terminal.
             Column::Scope => worker.scope.model.chars().filter(|c| !c.is_control()).collect(),
-            Column::Knowledge => worker.knowledge.name().to_owned(),
+            Column::Knowledge => match worker.reason {
+                None => worker.knowledge.name().to_owned(),
+                Some(Reason::ConflictingPublishers) => {
+                    format!("{} (conflicting_publishers)", worker.knowledge.name())
+                }
+            },
             Column::Age | Column::Verified | Column::Lag => {
                 self.number(worker).flatten().map_or("-".to_owned(), age)
             }
