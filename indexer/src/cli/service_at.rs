@@ -1,9 +1,13 @@
 //! A running service, as commands ask it.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
 use kvtide::{
+    access::TOKEN_PREFIX,
     config::LISTEN,
     serving::{Failure, trust},
     watched::read_text,
@@ -40,7 +44,7 @@ impl ServiceArguments {
     /// The service, whether or not it is there.
     pub(super) fn service(&self) -> Result<ServiceAt, Failure> {
         let authorities = self.tls_ca.as_ref().map(|path| read_text(path)).transpose()?;
-        let token = self.token.as_ref().map(|path| read_text(path)).transpose()?;
+        let token = self.token.as_deref().map(read_token).transpose()?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(PATIENCE))
@@ -48,9 +52,19 @@ impl ServiceArguments {
         let scheme = if self.url.contains("://") { "" } else { "http://" };
         Ok(ServiceAt {
             url: format!("{scheme}{}", self.url.trim_end_matches('/')),
-            authorization: token.map(|token| format!("Bearer {}", token.trim())),
+            authorization: token.map(|token| format!("Bearer {token}")),
             agent: config.build().into(),
         })
+    }
+}
+
+/// The token in a file. One in place of the file's name is not shown again.
+fn read_token(path: &Path) -> Result<String, Failure> {
+    match path.to_str() {
+        Some(text) if text.starts_with(TOKEN_PREFIX) && !path.exists() => {
+            Err("expected a file with the access token, got a token".into())
+        }
+        Some(_) | None => Ok(read_text(path)?.trim().to_owned()),
     }
 }
 

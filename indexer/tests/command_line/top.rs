@@ -3,7 +3,7 @@
 use std::{num::NonZeroU16, process::Command};
 
 use kvtide_tests::{
-    Folder,
+    Authority, Folder,
     harness::{Kvtide, free_port, wait_for},
 };
 use serde_json::{Value, json};
@@ -165,9 +165,29 @@ fn a_token_opens_what_its_roles_may_see() {
     top(service.url(), &[]).failed(1, &["the service refused: 401"]);
     let finished = top(service.url(), &["--token", &token]);
     assert!(finished.out.contains("ranks") && finished.out.contains(" queries, p99 "), "{finished:?}");
+    // In place of its file it is not shown again.
+    let itself = made["token"].as_str().unwrap();
+    let refused = top(service.url(), &["--token", itself]);
+    refused.failed(1, &["expected a file with the access token, got a token"]);
+    assert!(!refused.error.contains(itself), "{refused:?}");
     // The same for a query.
     kvtide(&["query", "--url", service.url()]).failed(1, &["the service refused: 401"]);
     assert_eq!(kvtide(&["query", "--url", service.url(), "--token", &token]).code, 0);
+}
+
+#[test]
+fn over_https_a_service_is_trusted_by_its_authority() {
+    let (folder, authority) = (Folder::new(), Authority::new());
+    let [certificate, key] = authority.certify(&folder, "server");
+    let service = service(&["--tls-cert", &certificate, "--tls-key", &key]);
+    let trusted = folder.write("authority.pem", authority.pem());
+    let stranger = folder.write("stranger.pem", Authority::new().pem());
+    for command in ["top", "query"] {
+        let ask = |arguments: &[&str]| kvtide(&[&[command, "--url", service.url()], arguments].concat());
+        assert_eq!(ask(&["--tls-ca", &trusted]).code, 0);
+        ask(&["--tls-ca", &stranger]).failed(1, &["no service answers at https://"]);
+        ask(&[]).failed(1, &["no service answers at https://"]);
+    }
 }
 
 #[test]
