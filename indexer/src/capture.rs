@@ -4,7 +4,7 @@
 //! prompts, and at chosen points of the streams the engine's answers. [`Capture::load`] reads one whole.
 //!
 //! A [`Recording`] has messages in the same form, of engines and of a bus, as they came from publishers in production, and nobody's
-//! answers. A [`Recorder`] writes one, and [`play`] plays it.
+//! answers. A [`Recorder`] writes one, and [`play()`] plays it.
 
 mod expect;
 mod messages;
