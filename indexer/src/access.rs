@@ -13,8 +13,8 @@ use subtle::ConstantTimeEq;
 
 use crate::watched::{Reason, read_text};
 
-pub use token::NewToken;
 use token::{HASH_BYTES, hash_of};
+pub use token::{NewToken, TOKEN_PREFIX};
 
 /// The tenant that stands for all.
 const ALL: &str = "*";

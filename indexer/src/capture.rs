@@ -2,10 +2,17 @@
 //!
 //! A capture is a folder (`tests/captures/README.md` has the format): one file of messages for each worker, the
 //! prompts, and at chosen points of the streams the engine's answers. [`Capture::load`] reads one whole.
+//!
+//! A [`Recording`] has messages in the same form, of engines and of a bus, as they came from publishers in production, and nobody's
+//! answers. A [`Recorder`] writes one, and [`play()`] plays it.
 
 mod expect;
 mod messages;
 mod oracle;
+mod play;
+mod recorder;
+mod recording;
+mod records;
 mod replay;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +22,9 @@ use serde::Deserialize;
 pub use expect::{Allowed, Expectation, StreamSettings};
 pub use messages::{Message, read_messages, write_messages};
 pub use oracle::{Checkpoint, Question};
+pub use play::{PlayError, Played, play};
+pub use recorder::{Recorder, Written};
+pub use recording::{RecordedStream, Recording, RecordingEnd};
 pub use replay::{ReplayError, Verdict, replay};
 
 /// One capture, read whole.

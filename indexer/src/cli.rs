@@ -3,9 +3,12 @@
 mod check_config;
 mod demo;
 mod query;
+mod record;
 mod replay;
 mod serve;
+mod service_at;
 mod token;
+mod top;
 
 use std::process::ExitCode;
 
@@ -34,11 +37,15 @@ enum Command {
     Demo(demo::Arguments),
     /// Ask a running service how much of a prompt every rank holds.
     Query(query::Arguments),
+    /// Watch what a running service knows of every rank.
+    Top(top::Arguments),
     /// Say whether a configuration file can be served.
     CheckConfig(check_config::Arguments),
     /// Make access tokens for a service.
     Token(token::Arguments),
-    /// Play recorded streams of real engines and compare every answer with the engine's own.
+    /// Write what comes from publishers as a recording, to play it elsewhere.
+    Record(record::Arguments),
+    /// Play recorded streams: of real engines, comparing every answer with the engine's own, or a recording.
     Replay(replay::Arguments),
 }
 
@@ -55,18 +62,28 @@ pub(crate) fn run() -> ExitCode {
 
 /// The command line.
 fn command() -> clap::Command {
-    Arguments::command().mut_subcommand("serve", with_environment)
+    // Nobody is answered by a recording.
+    let without_instance = |record: clap::Command| {
+        with_environment(record).mut_arg("nats.instance", |instance| instance.hide(true))
+    };
+    Arguments::command().mut_subcommand("serve", with_environment).mut_subcommand("record", without_instance)
 }
 
 /// What is to be done, with what a configuration file says of it.
 fn parse() -> Result<Arguments, Failure> {
     let arguments = Arguments::from_arg_matches(&command().get_matches())?;
-    let Command::Serve(config) = &arguments.command else { return Ok(arguments) };
-    let Some(path) = &config.config else { return Ok(arguments) };
+    let (Command::Serve(Config { config, .. }) | Command::Record(record::Arguments { config, .. })) =
+        &arguments.command
+    else {
+        return Ok(arguments);
+    };
+    let Some(path) = config else { return Ok(arguments) };
     let file = File::read(path)?;
     let mut arguments = Arguments::from_arg_matches(&file.set_defaults(command())?.get_matches())?;
-    if let Command::Serve(config) = &mut arguments.command {
-        config.streams = file.into_streams();
+    if let Command::Serve(Config { streams, .. }) | Command::Record(record::Arguments { streams, .. }) =
+        &mut arguments.command
+    {
+        *streams = file.into_streams();
     }
     Ok(arguments)
 }
@@ -77,8 +94,10 @@ fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Serve(config) => serve::run(&config),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Query(arguments) => query::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Token(arguments) => token::run(arguments),
+        Command::Record(arguments) => record::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
     }
 }

@@ -16,7 +16,7 @@ pub use file::File;
 pub use sections::{
     LISTEN, LimitsConfig, LogConfig, LogFormat, NatsConfig, ServerConfig, SnapshotConfig, WorkersConfig,
 };
-pub use stream::{CopiesConfig, StreamConfig};
+pub use stream::{ANY_SUBJECT, CopiesConfig, StreamConfig};
 
 /// Lets every argument of a command be set by the environment too.
 #[must_use]
@@ -219,7 +219,8 @@ impl Config {
     /// Settings that mean nothing without another.
     fn check_pairs(&self) -> Result<(), ConfigError> {
         let Config { server, nats, snapshot, .. } = self;
-        let pairs = [
+        nats.check()?;
+        check_pairs([
             (
                 ("[server] tls_cert", server.tls_cert.is_some()),
                 ("[server] tls_key", server.tls_key.is_some()),
@@ -228,13 +229,6 @@ impl Config {
                 ("[server] tls_key", server.tls_key.is_some()),
                 ("[server] tls_cert", server.tls_cert.is_some()),
             ),
-            (("[nats] tls_cert", nats.tls_cert.is_some()), ("[nats] tls_key", nats.tls_key.is_some())),
-            (("[nats] tls_key", nats.tls_key.is_some()), ("[nats] tls_cert", nats.tls_cert.is_some())),
-            (("[nats] instance", nats.instance.is_some()), ("[nats] url", nats.url.is_some())),
-            (("[nats] credentials", nats.credentials.is_some()), ("[nats] url", nats.url.is_some())),
-            (("[nats] nkey", nats.nkey.is_some()), ("[nats] url", nats.url.is_some())),
-            (("[nats] tls_ca", nats.tls_ca.is_some()), ("[nats] url", nats.url.is_some())),
-            (("[nats] tls_cert", nats.tls_cert.is_some()), ("[nats] url", nats.url.is_some())),
             (
                 ("[snapshot] peer_token", snapshot.peer_token.is_some()),
                 ("[snapshot] peers", !snapshot.peers.is_empty()),
@@ -243,10 +237,17 @@ impl Config {
                 ("[snapshot] peer_tls_ca", snapshot.peer_tls_ca.is_some()),
                 ("[snapshot] peers", !snapshot.peers.is_empty()),
             ),
-        ];
-        match pairs.into_iter().find(|&((_, given), (_, needed))| given && !needed) {
-            Some(((given, _), (missing, _))) => Err(ConfigError::Alone { given, missing }),
-            None => Ok(()),
-        }
+        ])
+    }
+}
+
+/// A setting, and whether it is given.
+type Given = (&'static str, bool);
+
+/// Settings that mean nothing without another: each before what it needs.
+fn check_pairs(pairs: impl IntoIterator<Item = (Given, Given)>) -> Result<(), ConfigError> {
+    match pairs.into_iter().find(|&((_, given), (_, needed))| given && !needed) {
+        Some(((given, _), (missing, _))) => Err(ConfigError::Alone { given, missing }),
+        None => Ok(()),
     }
 }

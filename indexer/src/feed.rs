@@ -5,6 +5,7 @@ mod indexes;
 mod nats;
 mod peers;
 mod refusals;
+mod tap;
 mod turns;
 mod zmq;
 
@@ -25,12 +26,13 @@ pub use engines::FollowedEngine;
 
 pub use nats::Bus;
 pub(crate) use nats::without_credentials;
+pub use tap::{Arrival, Arrivals, Taps};
 
 /// How long a stop waits for what is already on its way here.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Between one look at frames that wait and the next.
-const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// So many engines are asked at once for what was missed.
 const ASKING: usize = 16;

@@ -315,8 +315,10 @@ impl Indexer {
     }
 
     /// Gives up on what others have waited for long enough, frames or answers of engines: what is missing is lost, and
-    /// what has waited is applied. [`Feeds`](crate::feed::Feeds) call this; without them, call it every 50 ms or so.
-    pub fn tick(&self) {
+    /// what has waited is applied, which is what it returns. [`Feeds`](crate::feed::Feeds) call this; without them, call it
+    /// every 50 ms or so.
+    pub fn tick(&self) -> Applied {
+        let mut all = Applied::default();
         let scopes = self.scope_indexes();
         for scope in scopes {
             let mut mirror = scope.mirror.lock();
@@ -326,8 +328,10 @@ impl Indexer {
             telemetry::count_gone(gone);
             for (source, applied) in applied {
                 self.count(source, &applied);
+                all.add(applied);
             }
         }
+        all
     }
 
     /// Counts what was done to a source's ranks.

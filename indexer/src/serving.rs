@@ -9,6 +9,7 @@ use tokio::{
 };
 use tracing::info;
 use tracing_subscriber::EnvFilter;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::{
     Indexer,
@@ -76,6 +77,30 @@ pub fn peers(config: &SnapshotConfig) -> Result<Vec<Peer>, Failure> {
     let authorities = config.peer_tls_ca.as_ref().map(|path| read_text(path)).transpose()?;
     let peer = |url: &String| Peer::new(url, token.as_deref(), authorities.as_deref());
     Ok(config.peers.iter().map(peer).collect::<Result<_, _>>()?)
+}
+
+/// Text that has no certificates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("expected certificates of the authorities to trust it by, as PEM")]
+pub struct NoAuthorities;
+
+/// How another service is trusted over HTTPS: by the authorities whose certificates these are, as PEM, or by Mozilla's.
+///
+/// # Errors
+/// [`NoAuthorities`].
+pub fn trust(authorities: Option<&str>) -> Result<TlsConfig, NoAuthorities> {
+    let tls = TlsConfig::builder();
+    let Some(text) = authorities else { return Ok(tls.build()) };
+    let certificates = parse_pem(text.as_bytes()).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+        Ok(_) => None,
+        Err(_) => Some(Err(NoAuthorities)),
+    });
+    let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
+    if certificates.is_empty() {
+        return Err(NoAuthorities);
+    }
+    Ok(tls.root_certs(RootCerts::from(certificates)).build())
 }
 
 /// Who may come in, and how.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kvtide_events::{Batch, Engine};
 use kvtide_radix::{Copies, Rank, RankSettings, Window};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Scope;
 
@@ -43,7 +43,7 @@ impl Stream {
 }
 
 /// What becomes of a rank of which something is lost for good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum GapPolicy {
     /// Its blocks are forgotten: what is credited from then on is held, and more may be.

@@ -1,6 +1,7 @@
 //! Real processes for tests: a nats-server and a kvtide, each on a free port and stopped with its handle.
 
 mod relay;
+mod running;
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,6 +18,7 @@ use serde_json::Value;
 use ureq::http::Request;
 
 pub use relay::Relay;
+pub use running::{Finished, Running};
 
 /// How long a process may take to be there, and a state to be reached.
 pub const PATIENCE: Duration = Duration::from_secs(20);

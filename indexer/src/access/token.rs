@@ -11,7 +11,7 @@ use super::{Line, Role, TENANTS, Tenants};
 pub(super) const HASH_BYTES: usize = 32;
 const TOKEN_BYTES: usize = 32;
 /// By which a token that lies around is recognised.
-const PREFIX: &str = "kvt_";
+pub const TOKEN_PREFIX: &str = "kvt_";
 
 /// A token that nobody has yet, and the line of the file that makes it known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -32,7 +32,7 @@ impl NewToken {
             return Err("one role or more");
         }
         Tenants::new(tenants.clone()).ok_or(TENANTS)?;
-        let token = format!("{PREFIX}{}", hexadecimal(&rand::rng().random::<[u8; TOKEN_BYTES]>()));
+        let token = format!("{TOKEN_PREFIX}{}", hexadecimal(&rand::rng().random::<[u8; TOKEN_BYTES]>()));
         let line = Line { sha256: hexadecimal(&hash_of(token.as_bytes())), roles, tenants };
         // Of strings and names alone, it is always JSON.
         let line = serde_json::to_string(&line).unwrap_or_default();

@@ -4,33 +4,28 @@ use std::{
     io::{Write, stdout},
     path::PathBuf,
     process::ExitCode,
-    time::Duration,
 };
 
 use clap::Args;
 use kvtide::{
     Answer, Freshness, ScopeQuery,
-    config::LISTEN,
     service::{Worker, WorkerList},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::service_at::ServiceArguments;
 use kvtide::serving::Failure;
 
 /// The arguments that give a prompt, of which there is at most one.
 const PROMPT: &str = "prompt";
 /// Tokens that a prompt may have here: ranges are short to type.
 const LONGEST: usize = 1 << 24;
-/// Bytes of an answer.
-const LARGEST: u64 = 1 << 30;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The service's address.
-    #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN}"), env = "KVTIDE_URL")]
-    url: String,
+    #[command(flatten)]
+    service: ServiceArguments,
     /// The prompt's token ids: numbers and ranges, as 17,42,100..1124. Without a prompt: what is known of each rank.
     #[arg(long, value_name = "IDS", group = PROMPT)]
     tokens: Option<String>,
@@ -80,7 +75,7 @@ struct ScopeArguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let service = ServiceAt::new(&arguments.url);
+    let service = arguments.service.service()?;
     let Some(prompt) = arguments.prompt()? else {
         return show(arguments, &service.get("/v1/workers")?, print_workers);
     };
@@ -153,47 +148,6 @@ fn parse_rank(text: &str) -> Result<(u64, u32), String> {
     match (worker.parse(), dp_rank.parse()) {
         (Ok(worker), Ok(dp_rank)) => Ok((worker, dp_rank)),
         (Err(_), _) | (_, Err(_)) => Err("expected WORKER or WORKER/DP_RANK".into()),
-    }
-}
-
-/// A running service.
-struct ServiceAt {
-    url: String,
-    agent: ureq::Agent,
-}
-
-impl ServiceAt {
-    fn new(url: &str) -> ServiceAt {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
-        let scheme = if url.contains("://") { "" } else { "http://" };
-        ServiceAt { url: format!("{scheme}{}", url.trim_end_matches('/')), agent: config.build().into() }
-    }
-
-    fn get(&self, route: &str) -> Result<Value, Failure> {
-        self.read(self.agent.get(format!("{}{route}", self.url)).call())
-    }
-
-    fn post(&self, route: &str, body: &Value) -> Result<Value, Failure> {
-        self.read(self.agent.post(format!("{}{route}", self.url)).send_json(body))
-    }
-
-    /// The service's answer, or what it says is wrong.
-    fn read(&self, result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Failure> {
-        let url = &self.url;
-        let mut response = result.map_err(|error| format!("no service answers at {url}: {error}"))?;
-        let status = response.status();
-        let value: Value = response
-            .body_mut()
-            .with_config()
-            .limit(LARGEST)
-            .read_json()
-            .map_err(|error| format!("what answers at {url} with {status} is no kvtide: {error}"))?;
-        if status.is_success() {
-            return Ok(value);
-        }
-        let problem = serde_json::to_string_pretty(&value)?;
-        let detail = value["detail"].as_str().unwrap_or_default();
-        Err(format!("the service refused: {status}: {detail}\n{problem}").into())
     }
 }
 

@@ -1,4 +1,6 @@
-//! `kvtide replay`: recorded streams of real engines, every answer compared with the engine's own.
+//! `kvtide replay`: recorded streams of real engines, every answer compared with the engine's own; or a recording.
+
+mod recording;
 
 use std::{
     io::{IsTerminal, Write, stderr, stdout},
@@ -8,14 +10,14 @@ use std::{
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use kvtide::capture::{Capture, Expectation, Verdict, replay};
+use kvtide::capture::{Capture, Expectation, Recording, Verdict, replay};
 use serde_json::json;
 
 use kvtide::serving::Failure;
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// A folder of captures, with an expect.json that says what is allowed of each.
+    /// A folder of captures, with an expect.json that says what is allowed of each; or a recording of kvtide record.
     dir: PathBuf,
     /// Print one JSON object a line.
     #[arg(long)]
@@ -23,8 +25,12 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let captures = Expectation::read_all(&arguments.dir)?;
     let mut out = stdout().lock();
+    if Recording::is_in(&arguments.dir) {
+        recording::run(&arguments.dir, arguments.json, &mut out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let captures = Expectation::read_all(&arguments.dir)?;
     let mut all_within = true;
     if !arguments.json {
         writeln!(out, "{:<28} {:>9} {:>9} {:>6} {:>6}", "name", "questions", "exact", "over", "under")?;

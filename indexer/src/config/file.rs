@@ -1,7 +1,7 @@
 //! The configuration file. Its values become the defaults of the command line's arguments, so that whatever is given otherwise
 //! goes before them, and all of them are read by the same rules.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches};
 use serde::Deserialize;
@@ -142,10 +142,11 @@ fn all_arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().chain(command.get_subcommands().flat_map(Command::get_arguments))
 }
 
-/// Section and name of everything that a file can set, streams apart.
+/// Section and name of everything that a file can set, streams apart. What several commands can be told stands once.
 fn places(command: &Command) -> impl Iterator<Item = (&str, &str)> {
+    let mut seen = BTreeSet::new();
     let places = all_arguments(command).filter_map(|argument| argument.get_id().as_str().split_once('.'));
-    places.filter(|&(section, _)| section != "stream")
+    places.filter(move |&place| place.0 != "stream" && seen.insert(place))
 }
 
 impl std::fmt::Display for Setting {

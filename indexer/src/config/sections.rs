@@ -5,6 +5,7 @@ use std::{net::SocketAddr, num::NonZeroU64, path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser, value_parser};
 use tracing_subscriber::EnvFilter;
 
+use super::{ConfigError, check_pairs};
 use crate::{Instance, Limits, service::ServiceLimits};
 
 /// Where the service listens if nothing is said.
@@ -93,6 +94,25 @@ pub struct NatsConfig {
     /// The private key of that certificate, as PEM.
     #[arg(id = "nats.tls_key", long = "nats-tls-key", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
+}
+
+impl NatsConfig {
+    /// Whether nothing is given that means nothing without another.
+    ///
+    /// # Errors
+    /// [`ConfigError::Alone`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let nats = self;
+        check_pairs([
+            (("[nats] tls_cert", nats.tls_cert.is_some()), ("[nats] tls_key", nats.tls_key.is_some())),
+            (("[nats] tls_key", nats.tls_key.is_some()), ("[nats] tls_cert", nats.tls_cert.is_some())),
+            (("[nats] instance", nats.instance.is_some()), ("[nats] url", nats.url.is_some())),
+            (("[nats] credentials", nats.credentials.is_some()), ("[nats] url", nats.url.is_some())),
+            (("[nats] nkey", nats.nkey.is_some()), ("[nats] url", nats.url.is_some())),
+            (("[nats] tls_ca", nats.tls_ca.is_some()), ("[nats] url", nats.url.is_some())),
+            (("[nats] tls_cert", nats.tls_cert.is_some()), ("[nats] url", nats.url.is_some())),
+        ])
+    }
 }
 
 /// `[snapshot]`: what is kept beyond the process.

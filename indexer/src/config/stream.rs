@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
 use kvtide_radix::{Copies, Group, Window};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ConfigError;
 use crate::{EngineStream, Format, GapPolicy, Scope, Stream};
 
 /// All endpoints of all components of all namespaces.
-const ANY_SUBJECT: &str = "namespace.*.component.*.endpoint.*.kv-events";
+pub const ANY_SUBJECT: &str = "namespace.*.component.*.endpoint.*.kv-events";
 
 /// `[[stream]]`: one source of events, with the fixed parts of its scope.
-#[derive(Args, Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[command(next_help_heading = "[[stream]]")]
 #[group(id = "stream", requires_all = ["stream.model", "stream.block_size"])]
 #[serde(deny_unknown_fields)]
@@ -71,16 +71,16 @@ pub struct StreamConfig {
     pub host_chunk_blocks: Option<u32>,
     /// Of an engine: windows in tokens by group, 1 to 15, as 1=128; else taken from the events. In a file as {1 = 128}.
     #[arg(id = "stream.window_tokens", long = "window-tokens", value_name = "GROUP=N", value_delimiter = ',', value_parser = pair::<u32>)]
-    #[serde(default, deserialize_with = "pairs")]
+    #[serde(default, deserialize_with = "pairs", serialize_with = "as_map")]
     pub window_tokens: Vec<(String, u32)>,
     /// Of an engine: names of adapters that it announces by number, as 1=sql. In a file as {1 = "sql"}.
     #[arg(id = "stream.adapters", long = "adapter", value_name = "N=NAME", value_delimiter = ',', value_parser = pair::<String>)]
-    #[serde(default, deserialize_with = "pairs")]
+    #[serde(default, deserialize_with = "pairs", serialize_with = "as_map")]
     pub adapters: Vec<(String, String)>,
 }
 
 /// What a second announcement of a block means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum CopiesConfig {
     /// One more copy.
@@ -97,6 +97,10 @@ fn pair<V: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<(Str
 
 fn pairs<'a, D: Deserializer<'a>, V: Deserialize<'a>>(deserializer: D) -> Result<Vec<(String, V)>, D::Error> {
     Ok(BTreeMap::deserialize(deserializer)?.into_iter().collect())
+}
+
+fn as_map<S: Serializer, V: Serialize>(pairs: &[(String, V)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
 }
 
 impl StreamConfig {

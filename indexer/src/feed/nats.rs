@@ -21,7 +21,7 @@ use crate::{BoundStream, Clock, Indexer, Message, Readiness, watched::read_text}
 use probe::Probe;
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
-const QUEUE_MESSAGES: usize = 65_536;
+pub(super) const QUEUE_MESSAGES: usize = 65_536;
 /// Messages decoded before the first of them is applied, so that what waits is known as pending.
 const DECODED_AHEAD: usize = 256;
 
@@ -182,7 +182,7 @@ fn apply(indexer: &Indexer, stream: &BoundStream, messages: &[async_nats::Messag
     }
 }
 
-fn report(event: &Event) {
+pub(super) fn report(event: &Event) {
     match event {
         Event::Connected => info!("connected to NATS"),
         other => warn!("NATS: {other}"),

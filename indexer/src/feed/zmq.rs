@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-use futures_util::StreamExt;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -28,7 +29,7 @@ use replay::Replayer;
 /// How long a start waits for an engine that may not be there.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 /// Between one attempt to connect and the next.
-const RETRY: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// An endpoint that can be connected to. Engines that bind to all addresses are configured as `tcp://*:PORT`.
 pub(super) fn endpoint(endpoint: &str) -> Result<String, FeedError> {
@@ -41,6 +42,19 @@ pub(super) fn endpoint(endpoint: &str) -> Result<String, FeedError> {
         Some(format!("tcp://{}:{port}", if host == "*" { "127.0.0.1" } else { host }))
     });
     usable.ok_or_else(|| FeedError::Endpoint { endpoint: endpoint.to_owned() })
+}
+
+/// A connection to a publisher, for messages whose topic starts so; and what becomes of it: the socket connects again by itself,
+/// and says so only there.
+pub(super) async fn subscribe(
+    endpoint: &str,
+    topic: &str,
+) -> Result<(SubSocket, impl Stream<Item = SocketEvent> + Unpin + use<>), ZmqError> {
+    let mut socket = SubSocket::new();
+    let events = socket.monitor();
+    socket.connect(endpoint).await?;
+    socket.subscribe(topic).await?;
+    Ok((socket, events))
 }
 
 /// One engine that is followed.
@@ -100,17 +114,13 @@ impl Engine {
 
     async fn connect_and_follow(&self, asking: &mut Asking) {
         let (name, endpoint) = (&self.stream.stream().name, &self.endpoint);
-        let mut socket = SubSocket::new();
-        // The socket connects again by itself, and says so only here.
-        let mut events = socket.monitor();
-        let connected = async {
-            socket.connect(endpoint).await?;
-            socket.subscribe("").await
+        let (mut socket, mut events) = match subscribe(endpoint, "").await {
+            Ok(connection) => connection,
+            Err(error) => {
+                warn!(stream = name, endpoint, %error, "cannot connect");
+                return;
+            }
         };
-        if let Err(error) = connected.await {
-            warn!(stream = name, endpoint, %error, "cannot connect");
-            return;
-        }
         info!(stream = name, endpoint, "following");
         self.connected.store(true, Ordering::Relaxed);
         let mut refusals = Refusals::new();
@@ -191,18 +201,10 @@ impl Engine {
     }
 
     fn apply(&self, message: &ZmqMessage, refusals: &mut Refusals) -> Applied {
-        let parts = match message.iter().collect::<Vec<_>>().as_slice() {
-            [_topic, sequence, payload] => {
-                <[u8; 8]>::try_from(sequence.as_ref()).ok().zip(Some(payload.to_vec()))
-            }
-            _other => None,
-        };
-        // Of a message without a number and a batch nothing can be applied, and something is lost with it.
-        let (sequence, payload) = parts
-            .map_or((None, Vec::new()), |(sequence, payload)| (Some(u64::from_be_bytes(sequence)), payload));
-        let applied = self.indexer.apply(&self.stream, Message::Batch { sequence, payload: &payload });
+        let parts: Vec<&Bytes> = message.iter().collect();
+        let applied = self.indexer.apply(&self.stream, Message::of_parts(&parts));
         applied.unwrap_or_else(|error| {
-            refusals.report(&self.endpoint, payload.len(), &error);
+            refusals.report(&self.endpoint, parts.last().map_or(0, |part| part.len()), &error);
             Applied::default()
         })
     }

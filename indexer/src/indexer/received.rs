@@ -124,6 +124,26 @@ impl Decoded {
     }
 }
 
+impl<'a> Message<'a> {
+    /// A batch as an engine publishes it: topic, number of 8 bytes, and batch. Of anything else nothing can be applied, and
+    /// something is lost with it.
+    #[must_use]
+    pub fn of_parts<P: AsRef<[u8]>>(parts: &'a [P]) -> Message<'a> {
+        let batch = match parts {
+            [_topic, sequence, payload] => {
+                <[u8; 8]>::try_from(sequence.as_ref()).ok().zip(Some(payload.as_ref()))
+            }
+            _other => None,
+        };
+        match batch {
+            Some((sequence, payload)) => {
+                Message::Batch { sequence: Some(u64::from_be_bytes(sequence)), payload }
+            }
+            None => Message::Batch { sequence: None, payload: &[] },
+        }
+    }
+}
+
 impl Message<'_> {
     fn describe(self) -> &'static str {
         match self {

@@ -7,9 +7,12 @@ use std::{
 };
 
 use kvtide_radix::Rank;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
-use crate::{Part, feed::without_credentials};
+use crate::{
+    Part,
+    feed::without_credentials,
+    serving::{NoAuthorities, trust},
+};
 
 /// How long it may take to tell everything, or a part.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3)];
@@ -24,8 +27,8 @@ pub enum PeerError {
         got: String,
     },
     /// Nobody could be trusted.
-    #[error("expected certificates of the authorities to trust peers by, as PEM")]
-    Authorities,
+    #[error(transparent)]
+    Authorities(#[from] NoAuthorities),
 }
 
 /// Another kvtide.
@@ -61,20 +64,7 @@ impl Peer {
             return Err(PeerError::Url { got: without_credentials(&url) });
         }
         let authorization = token.map(|token| format!("Bearer {}", token.trim()));
-        let mut tls = TlsConfig::builder();
-        if let Some(text) = authorities {
-            let certificates = parse_pem(text.as_bytes()).filter_map(|item| match item {
-                Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
-                Ok(_) => None,
-                Err(_) => Some(Err(PeerError::Authorities)),
-            });
-            let certificates = certificates.collect::<Result<Vec<_>, _>>()?;
-            if certificates.is_empty() {
-                return Err(PeerError::Authorities);
-            }
-            tls = tls.root_certs(RootCerts::from(certificates));
-        }
-        let config = ureq::Agent::config_builder().tls_config(tls.build());
+        let config = ureq::Agent::config_builder().tls_config(trust(authorities)?);
         Ok(Peer { url, authorization, agent: config.build().into() })
     }
 

@@ -10,6 +10,7 @@ mod handover;
 mod letting_go;
 mod nats;
 mod proofs;
+mod record;
 mod reorder;
 mod requests;
 mod storms;

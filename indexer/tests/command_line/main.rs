@@ -1,12 +1,15 @@
 //! The `kvtide` command: what each subcommand prints, how it ends, and what it says of wrong arguments and files.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first step that cannot be")]
+#![expect(clippy::unwrap_used, reason = "a test may stop at the first step that cannot be")]
 
 mod configuration;
 mod demo;
 mod finished;
 mod query;
+mod record;
+mod recordings;
 mod replay;
 mod serve;
 mod settings;
 mod token;
+mod top;

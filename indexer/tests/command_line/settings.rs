@@ -62,15 +62,17 @@ fn the_table_is_that_of_the_command() {
 
 #[test]
 fn every_help_is_as_it_was() {
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 10] = [
         &[],
         &["serve"],
         &["demo"],
         &["query"],
         &["check-config"],
+        &["record"],
         &["replay"],
         &["token"],
         &["token", "new"],
+        &["top"],
     ];
     for command in commands {
         let finished = kvtide(&[command, &["--help"]].concat());
