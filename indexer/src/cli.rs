@@ -5,6 +5,7 @@ mod demo;
 mod query;
 mod replay;
 mod serve;
+mod storm;
 mod token;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Command {
     Token(token::Arguments),
     /// Play recorded streams of real engines and compare every answer with the engine's own.
     Replay(replay::Arguments),
+    /// Load kvtide with a simulated fleet, and hold its answers against the truth.
+    Storm(storm::Arguments),
 }
 
 /// Runs the command that the arguments name.
@@ -80,5 +83,6 @@ fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::CheckConfig(arguments) => check_config::run(&arguments),
         Command::Token(arguments) => token::run(arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Storm(arguments) => storm::run(&arguments),
     }
 }

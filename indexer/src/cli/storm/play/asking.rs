@@ -1,0 +1,60 @@
+//! Asks questions when they are due.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use kvtide::{Indexer, Query, serving::Failure};
+
+use super::Window;
+use crate::cli::storm::{
+    ahead::Ready, check::Checker, machine::own_seconds, measured::Times, pace::wait, plan::Question,
+};
+
+/// The last questions are kept, to be asked again when nothing else happens.
+const RECENT: usize = 256;
+
+/// What has come of it.
+pub(super) struct AllAsked {
+    /// From the time that each was to be asked.
+    pub(super) lookups: Times,
+    /// From when it was asked.
+    pub(super) answering: Times,
+    pub(super) recent: VecDeque<Query>,
+    /// Answers that were to be checked, for which there was no room.
+    pub(super) unchecked: u64,
+    /// Seconds of the processor's time.
+    pub(super) cost: f64,
+}
+
+/// Asks what is due in a phase, or until it is over.
+pub(super) fn run(
+    questions: &mut Ready<Question>,
+    indexer: &Indexer,
+    checker: &Checker,
+    window: Window,
+    over: &AtomicBool,
+) -> Result<AllAsked, Failure> {
+    let (mut lookups, mut answering) = (Times::new()?, Times::new()?);
+    let (mut recent, mut unchecked) = (VecDeque::new(), 0);
+    while !over.load(Ordering::Relaxed)
+        && let Some(question) = questions.next_if(|question| question.at < window.until)
+    {
+        let due = window.pace.due(question.at);
+        wait(due);
+        let asked = Instant::now();
+        let answer = indexer.overlap(&question.query)?;
+        lookups.note(due.elapsed(), 1);
+        answering.note(asked.elapsed(), 1);
+        if let Some(names) = question.names {
+            unchecked += u64::from(!checker.answer(answer, names));
+        }
+        if recent.len() == RECENT {
+            recent.pop_front();
+        }
+        recent.push_back(question.query);
+    }
+    Ok(AllAsked { lookups, answering, recent, unchecked, cost: own_seconds() })
+}

@@ -1,0 +1,57 @@
+//! Looks when messages become visible that are not when they are sent.
+
+use std::{
+    sync::mpsc::{Receiver, TryRecvError},
+    thread::sleep,
+    time::Instant,
+};
+
+use kvtide::{Indexer, serving::Failure};
+
+use super::{LOOK, PATIENCE, Window};
+use crate::cli::storm::{
+    machine::own_seconds,
+    measured::Seen,
+    sight::{Fleet, Sent, Unseen},
+};
+
+/// Looking takes no more of the time than one in so many.
+const PART: u32 = 8;
+
+/// Looks until all that was sent is visible, or nothing has been for long.
+pub(super) fn run(
+    indexer: &Indexer,
+    sent: &Receiver<Sent>,
+    fleet: Fleet,
+    window: Window,
+) -> Result<Seen, Failure> {
+    let (mut seen, mut unseen) = (Seen::new()?, Unseen::new(fleet));
+    let (mut all_sent, mut last) = (false, Instant::now());
+    while !(all_sent && (unseen.count() == 0 || last.elapsed() > PATIENCE)) {
+        // What is sent while this looks is for the next time.
+        loop {
+            match sent.try_recv() {
+                Ok(one) => unseen.add(one),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    all_sent = true;
+                    break;
+                }
+            }
+        }
+        let started = Instant::now();
+        if unseen.count() > 0 {
+            unseen.look(indexer, |one| {
+                // When it was looked, not when what was seen is worked through.
+                last = Instant::now();
+                seen.note(one, last, window.end);
+            });
+        } else if !all_sent {
+            last = started;
+        }
+        sleep(LOOK.max(started.elapsed() * PART));
+    }
+    seen.unseen_events = unseen.events();
+    seen.cost = own_seconds();
+    Ok(seen)
+}
