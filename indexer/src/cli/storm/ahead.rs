@@ -4,7 +4,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -19,6 +19,9 @@ use super::plan::{Frame, Plan, Question, Step};
 const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes that a question takes beside its prompt, about.
 const QUESTION_BYTES: usize = 256;
+
+/// Between one look at whether something is over and the next.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The thread that plans, by its name.
 pub(super) const THREAD: &str = "storm-plan";
@@ -35,7 +38,7 @@ pub(super) struct Ahead {
 pub(super) struct Ready<T> {
     chunks: Receiver<Vec<T>>,
     next: std::vec::IntoIter<T>,
-    /// How often nothing was ready when it was asked for.
+    /// How often nothing was ready when it was wanted.
     pub(super) waits: u64,
 }
 
@@ -100,6 +103,10 @@ fn make(
 
 /// Waits where there is no room. Returns whether anybody is there.
 fn hand_over<T>(to: &SyncSender<Vec<T>>, chunk: Vec<T>, full: &AtomicBool) -> bool {
+    // Nobody has to take what is nothing: before the clock starts nobody asks.
+    if chunk.is_empty() {
+        return true;
+    }
     match to.try_send(chunk) {
         Ok(()) => true,
         Err(TrySendError::Full(chunk)) => {
@@ -117,26 +124,43 @@ impl<T> Ready<T> {
         Ready { chunks, next: Vec::new().into_iter(), waits: 0 }
     }
 
-    /// The next one, if its thread has not failed, without taking it.
-    pub(super) fn peek(&mut self) -> Option<&T> {
+    /// The next one, without taking it. None where its thread has failed, or `over` becomes true while it is waited for.
+    pub(super) fn peek(&mut self, over: &AtomicBool) -> Option<&T> {
         while self.next.as_slice().is_empty() {
             let chunk = match self.chunks.try_recv() {
                 Ok(chunk) => chunk,
+                Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {
                     self.waits += 1;
-                    self.chunks.recv().ok()?
+                    self.wait(over)?
                 }
-                Err(TryRecvError::Disconnected) => return None,
             };
             self.next = chunk.into_iter();
         }
         self.next.as_slice().first()
     }
 
-    /// Takes the next one if it is such a one.
-    pub(super) fn next_if(&mut self, is_such: impl FnOnce(&T) -> bool) -> Option<T> {
-        let taken = self.peek().is_some_and(is_such);
+    fn wait(&self, over: &AtomicBool) -> Option<Vec<T>> {
+        while !over.load(Ordering::Relaxed) {
+            match self.chunks.recv_timeout(PATIENCE) {
+                Ok(chunk) => return Some(chunk),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+
+    /// Takes the next one if it is such a one. Waits for it as [`peek`](Ready::peek) does.
+    pub(super) fn next_if(&mut self, over: &AtomicBool, is_such: impl FnOnce(&T) -> bool) -> Option<T> {
+        let taken = self.peek(over).is_some_and(is_such);
         taken.then(|| self.next.next()).flatten()
+    }
+
+    /// Drops all that is ready.
+    pub(super) fn discard(&mut self) {
+        self.next = Vec::new().into_iter();
+        while self.chunks.try_recv().is_ok() {}
     }
 }
 

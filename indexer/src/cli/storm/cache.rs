@@ -51,11 +51,6 @@ impl Caches {
         Caches { rooms, held: FxHashMap::default(), counts: [0; 3], uses: Default::default(), clock: 0 }
     }
 
-    /// Blocks held in a tier.
-    pub(super) fn count(&self, tier: usize) -> usize {
-        self.counts[tier]
-    }
-
     fn holds(&self, name: SequenceHash, tier: usize) -> bool {
         self.held.get(&name).is_some_and(|entry| entry.used[tier] > 0)
     }

@@ -36,6 +36,8 @@ const LOOK: Duration = Duration::from_micros(500);
 const ON_THE_WAY: usize = 16_384;
 /// How long a phase waits for its plan.
 const PLANNING: Duration = Duration::from_secs(20);
+/// The plan goes on for ever.
+static NEVER: AtomicBool = AtomicBool::new(false);
 /// A phase starts a little later, so that all its threads are there.
 const START: Duration = Duration::from_millis(20);
 
@@ -43,6 +45,8 @@ const START: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy)]
 struct Window {
     pace: Pace,
+    /// The plan's time at the start.
+    from: Duration,
     start: Instant,
     /// The plan's time at the end.
     until: Duration,
@@ -79,7 +83,7 @@ impl Player {
     pub(super) fn warm(&mut self) -> Result<u64, Failure> {
         let mut unseen = Unseen::new(self.fleet);
         let outlet = &mut Outlet { target: &mut *self.target, checker: &self.checker };
-        while let Some(frame) = self.ahead.frames.next_if(|frame| frame.warm) {
+        while let Some(frame) = self.ahead.frames.next_if(&NEVER, |frame| frame.warm) {
             if let Some(sent) = outlet.send(frame, Instant::now())? {
                 unseen.add(sent);
             }
@@ -102,16 +106,15 @@ impl Player {
     /// What keeps a message from being sent.
     pub(super) fn play(&mut self, rate: f64, length: Duration) -> Result<Measured, Failure> {
         let Player { ahead: Ahead { frames, questions, .. }, target, indexer, fleet, checker, .. } = self;
-        let from = frames.peek().map(|frame| frame.at).unwrap_or_default();
-        // Of an earlier phase that was broken off.
-        while questions.next_if(|question| question.at < from).is_some() {}
-        let waits = frames.waits + questions.waits;
+        let from = frames.peek(&NEVER).map(|frame| frame.at).unwrap_or_default();
+        let waits = frames.waits;
         let before = [seconds_of(ahead::THREAD), seconds_of(FOLLOWING)];
         let start = Instant::now() + START;
         let pace = Pace::new(start, from, rate);
-        let window = Window { pace, start, until: pace.after(length), end: start + length };
+        let window = Window { pace, from, start, until: pace.after(length), end: start + length };
         let (sends, sent) = channel();
         let over = AtomicBool::new(false);
+        let (indexer, fleet): (&Indexer, Fleet) = (indexer, *fleet);
         let (sending, asking, looking) = scope(|scope| {
             let sending = Sending { frames, outlet: Outlet { target: &mut **target, checker }, sends, window };
             let sending = spawn(scope, "storm-send", || {
@@ -120,7 +123,7 @@ impl Player {
                 sent
             })?;
             let asking = spawn(scope, "storm-ask", || asking::run(questions, indexer, checker, window, &over))?;
-            let looking = spawn(scope, "storm-look", || looking::run(indexer, &sent, *fleet, window))?;
+            let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;
             Ok::<_, Failure>((join(sending)?, join(asking)?, join(looking)?))
         })?;
         let (sent, asked, mut seen) = (sending?, asking?, looking?);
@@ -129,7 +132,7 @@ impl Player {
             [seconds_of(ahead::THREAD) - before[0], seconds_of(FOLLOWING) - before[1]];
         let cost =
             Cost { planning, sending: sent.cost, asking: asked.cost, following, looking: seen.cost };
-        let plan_waits = self.ahead.frames.waits + self.ahead.questions.waits - waits;
+        let plan_waits = self.ahead.frames.waits - waits;
         self.asked_s = asked.lookups.count() as f64 / length.as_secs_f64();
         self.recent = asked.recent;
         Ok(Measured {
@@ -176,8 +179,10 @@ impl Player {
         for _ in 0..rounds {
             let mut frames = Vec::new();
             while frames.len() < ON_THE_WAY
-                && let Some(mut frame) = self.ahead.frames.next_if(|_| true)
+                && let Some(mut frame) = self.ahead.frames.next_if(&NEVER, |_| true)
             {
+                // Nobody asks meanwhile, and the plan does not go on where there is no room.
+                self.ahead.questions.discard();
                 self.checker.note(&mut frame);
                 frames.push(frame);
             }

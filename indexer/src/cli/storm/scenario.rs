@@ -236,7 +236,7 @@ fn turns() -> [u32; 2] {
     [1, 8]
 }
 fn conversations() -> usize {
-    512
+    4096
 }
 fn agent_calls() -> [u32; 2] {
     [2, 10]

@@ -40,8 +40,12 @@ pub(super) fn run(
     let (mut lookups, mut answering) = (Times::new()?, Times::new()?);
     let (mut recent, mut unchecked) = (VecDeque::new(), 0);
     while !over.load(Ordering::Relaxed)
-        && let Some(question) = questions.next_if(|question| question.at < window.until)
+        && let Some(question) = questions.next_if(over, |question| question.at < window.until)
     {
+        // Of an earlier phase that was broken off.
+        if question.at < window.from {
+            continue;
+        }
         let due = window.pace.due(question.at);
         wait(due);
         let asked = Instant::now();

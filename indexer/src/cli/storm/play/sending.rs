@@ -7,7 +7,7 @@ use std::{
 
 use kvtide::serving::Failure;
 
-use super::Window;
+use super::{NEVER, Window};
 use crate::cli::storm::{
     ahead::Ready,
     check::Checker,
@@ -66,9 +66,9 @@ impl Sending<'_> {
     pub(super) fn run(mut self) -> Result<AllSent, Failure> {
         let (mut late, mut seen) = (Times::new()?, Seen::new()?);
         let (mut events, mut overloaded) = (0, false);
-        let Window { pace, until, start, end } = self.window;
+        let Window { pace, until, start, end, .. } = self.window;
         let mut last = start;
-        while !overloaded && let Some(frame) = self.frames.next_if(|frame| frame.at < until) {
+        while !overloaded && let Some(frame) = self.frames.next_if(&NEVER, |frame| frame.at < until) {
             let due = pace.due(frame.at);
             let lateness = wait(due);
             last = due;
