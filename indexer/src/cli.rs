@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod cache;
 mod check_config;
 mod demo;
 mod query;

@@ -1,7 +1,6 @@
 //! `kvtide storm`: a load test of kvtide with a simulated fleet, in an open loop, with every figure counted from when it was due.
 
 mod ahead;
-mod cache;
 mod check;
 mod machine;
 mod measured;
@@ -111,7 +110,8 @@ impl Arguments {
         let mut lost = player.warm()?;
         let (mut rate, length) = (self.rate, Duration::from_secs_f64(self.seconds));
         let search = if self.search {
-            let mut trials = Trials::new(&mut player, length, Duration::from_secs_f64(self.lag_limit_ms / 1e3));
+            let mut trials =
+                Trials::new(&mut player, length, Duration::from_secs_f64(self.lag_limit_ms / 1e3));
             let search = trials.search(rate)?;
             lost += trials.unseen_events;
             rate = search.highest_rate / 2.0;
@@ -129,7 +129,17 @@ impl Arguments {
         following.stop();
         let verdict = checking.end()?;
         let target = self.target.name();
-        let run = Run { scenario: name, target, last: &last, idle: &idle, races: &races, verdict, lost, rss_mb, search };
+        let run = Run {
+            scenario: name,
+            target,
+            last: &last,
+            idle: &idle,
+            races: &races,
+            verdict,
+            lost,
+            rss_mb,
+            search,
+        };
         Ok(Report::of(run))
     }
 }

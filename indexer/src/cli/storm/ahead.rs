@@ -13,7 +13,7 @@ use std::{
 use kvtide::serving::Failure;
 use kvtide_radix::SequenceHash;
 
-use super::plan::{Frame, Plan, Question, Step};
+use super::plan::{Frame, Question, Step};
 
 /// Bytes that are handed over at once.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -47,7 +47,10 @@ impl Ahead {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn start(plan: Plan, ahead_bytes: usize) -> Result<Ahead, Failure> {
+    pub(super) fn start(
+        plan: impl Iterator<Item = Step> + Send + 'static,
+        ahead_bytes: usize,
+    ) -> Result<Ahead, Failure> {
         // Frames and questions come in pairs of chunks, which have so many bytes together.
         let chunks = (ahead_bytes / CHUNK_BYTES).max(2);
         let full = Arc::new(AtomicBool::new(false));
@@ -72,7 +75,7 @@ impl Ahead {
 }
 
 fn make(
-    plan: Plan,
+    plan: impl Iterator<Item = Step>,
     frames: &SyncSender<Vec<Frame>>,
     questions: &SyncSender<Vec<Question>>,
     full: &AtomicBool,
@@ -176,7 +179,9 @@ impl Frame {
 impl Question {
     fn bytes(&self) -> usize {
         let tokens = match &self.query.prompt {
-            kvtide::PromptContent::Tokens(tokens) | kvtide::PromptContent::Multimodal { tokens, .. } => tokens.len() * 4,
+            kvtide::PromptContent::Tokens(tokens) | kvtide::PromptContent::Multimodal { tokens, .. } => {
+                tokens.len() * 4
+            }
             kvtide::PromptContent::Hashes(hashes) => hashes.len() * 8,
         };
         QUESTION_BYTES + tokens + self.names.as_ref().map_or(0, |names| size_of_val(&**names))

@@ -36,7 +36,8 @@ impl Checker {
     pub(super) fn start(fleet: Fleet, block_size: u32) -> Result<(Checker, Checking), Failure> {
         let (send, checks) = sync_channel(WAITING);
         let reference = Reference::new(fleet.ranks, fleet.dp_ranks, block_size);
-        let thread = thread::Builder::new().name("storm-check".into()).spawn(move || check(reference, &checks))?;
+        let thread =
+            thread::Builder::new().name("storm-check".into()).spawn(move || check(reference, &checks))?;
         Ok((Checker(send), Checking(thread)))
     }
 

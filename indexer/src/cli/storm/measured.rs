@@ -119,8 +119,6 @@ pub(super) struct Measured {
     pub(super) seen: Seen,
     /// From the time that each question was to be asked until its answer was there.
     pub(super) lookups: Times,
-    /// The same from when it was asked.
-    pub(super) answering: Times,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
     /// Times that nothing was planned yet when it was due.

@@ -3,14 +3,10 @@
 use std::sync::Arc;
 
 use kvtide_radix::{Rank, SequenceHash, Tier};
-use rmp::encode::{
-    write_array_len, write_bin, write_f64, write_map_len, write_nil, write_str, write_uint,
-};
+use rmp::encode::{write_array_len, write_bin, write_f64, write_map_len, write_nil, write_str, write_uint};
 
-use super::{
-    cache::{Change, Piece},
-    prompts::{Owner, write_tokens},
-};
+use super::prompts::{Owner, write_tokens};
+use crate::cli::cache::{Change, Piece};
 
 /// What a frame of Dynamo holds at most.
 pub(super) const FRAME_EVENTS: usize = 128;

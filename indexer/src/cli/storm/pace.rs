@@ -49,7 +49,11 @@ mod tests {
         let start = Instant::now();
         let pace = Pace::new(start, Duration::from_secs(100), 2.0);
         assert_eq!(pace.due(Duration::from_secs(110)), start + Duration::from_secs(5));
-        assert_eq!(pace.due(Duration::from_secs(1)), start, "what should have been done before is due at once");
+        assert_eq!(
+            pace.due(Duration::from_secs(1)),
+            start,
+            "what should have been done before is due at once"
+        );
         assert_eq!(pace.after(Duration::from_secs(5)), Duration::from_secs(110));
     }
 }

@@ -21,6 +21,7 @@ use super::{
     scenario::{Arrivals, PromptSource, Scenario},
     trace::{ID_TOKENS, Request, Times, mooncake},
 };
+use crate::cli::cache::Change;
 
 /// The model that the fleet serves.
 pub(super) const MODEL: &str = "storm";
@@ -70,12 +71,28 @@ pub(super) enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
     Arrive,
-    Ask { chosen: usize, age: u64 },
-    Serve { chosen: usize, age: u64, answer: u32 },
+    Ask {
+        chosen: usize,
+        age: u64,
+    },
+    Serve {
+        chosen: usize,
+        age: u64,
+        answer: u32,
+    },
     /// So many tokens more of an answer are there, of which so many are left.
-    Answer { chosen: usize, age: u64, tokens: u32, left: u32 },
-    Flush { rank: usize },
-    Restart { worker: u32 },
+    Answer {
+        chosen: usize,
+        age: u64,
+        tokens: u32,
+        left: u32,
+    },
+    Flush {
+        rank: usize,
+    },
+    Restart {
+        worker: u32,
+    },
     Wave,
 }
 
@@ -105,7 +122,8 @@ impl Plan {
         let conversations =
             Conversations::new(&scenario.prompts, scenario.fleet.block_size, ranks, &mut random);
         let is_traced = scenario.prompts.from == PromptSource::Mooncake;
-        let trace = if is_traced || scenario.load.arrivals == Arrivals::Mooncake { mooncake()? } else { Vec::new() };
+        let trace =
+            if is_traced || scenario.load.arrivals == Arrivals::Mooncake { mooncake()? } else { Vec::new() };
         let per_second = scenario.load.requests_per_second;
         let times = match scenario.load.arrivals {
             Arrivals::Poisson => None,
@@ -279,7 +297,7 @@ impl Plan {
         }
     }
 
-    fn announce(&mut self, rank: usize, changes: Vec<super::cache::Change>, owner: &Arc<Owner>) {
+    fn announce(&mut self, rank: usize, changes: Vec<Change>, owner: &Arc<Owner>) {
         let first = self.publishers[rank].announce(changes, owner);
         match self.scenario.fleet.batch_ms {
             _ if !first => {}

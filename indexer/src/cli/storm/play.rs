@@ -116,13 +116,15 @@ impl Player {
         let over = AtomicBool::new(false);
         let (indexer, fleet): (&Indexer, Fleet) = (indexer, *fleet);
         let (sending, asking, looking) = scope(|scope| {
-            let sending = Sending { frames, outlet: Outlet { target: &mut **target, checker }, sends, window };
+            let sending =
+                Sending { frames, outlet: Outlet { target: &mut **target, checker }, sends, window };
             let sending = spawn(scope, "storm-send", || {
                 let sent = sending.run();
                 over.store(true, Ordering::Relaxed);
                 sent
             })?;
-            let asking = spawn(scope, "storm-ask", || asking::run(questions, indexer, checker, window, &over))?;
+            let asking =
+                spawn(scope, "storm-ask", || asking::run(questions, indexer, checker, window, &over))?;
             let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;
             Ok::<_, Failure>((join(sending)?, join(asking)?, join(looking)?))
         })?;
@@ -130,8 +132,7 @@ impl Player {
         seen.take(&sent.seen);
         let [planning, following] =
             [seconds_of(ahead::THREAD) - before[0], seconds_of(FOLLOWING) - before[1]];
-        let cost =
-            Cost { planning, sending: sent.cost, asking: asked.cost, following, looking: seen.cost };
+        let cost = Cost { planning, sending: sent.cost, asking: asked.cost, following, looking: seen.cost };
         let plan_waits = self.ahead.frames.waits - waits;
         self.asked_s = asked.lookups.count() as f64 / length.as_secs_f64();
         self.recent = asked.recent;
@@ -143,7 +144,6 @@ impl Player {
             late: sent.late,
             seen,
             lookups: asked.lookups,
-            answering: asked.answering,
             unchecked: asked.unchecked,
             plan_waits,
             overloaded: sent.overloaded,

@@ -6,7 +6,8 @@ use kvtide_radix::{BlockHash, Seed, SequenceHash};
 use rand::{RngExt, rngs::StdRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{cache::Piece, scenario::Prompts};
+use super::scenario::Prompts;
+use crate::cli::cache::Piece;
 
 /// How often a conversation that is not being served is looked for.
 const ATTEMPTS: usize = 16;
@@ -95,7 +96,12 @@ pub(super) struct Conversations {
 }
 
 impl Conversations {
-    pub(super) fn new(settings: &Prompts, block_size: u32, ranks: usize, random: &mut StdRng) -> Conversations {
+    pub(super) fn new(
+        settings: &Prompts,
+        block_size: u32,
+        ranks: usize,
+        random: &mut StdRng,
+    ) -> Conversations {
         let mut all = Conversations {
             settings: settings.clone(),
             block_size,
@@ -183,7 +189,12 @@ impl Conversations {
     }
 
     /// A recorded request, in the place of a conversation that is over: its prompt's texts and tokens.
-    pub(super) fn record(&mut self, texts: impl Iterator<Item = u64>, tokens: u32, random: &mut StdRng) -> usize {
+    pub(super) fn record(
+        &mut self,
+        texts: impl Iterator<Item = u64>,
+        tokens: u32,
+        random: &mut StdRng,
+    ) -> usize {
         let over = self.open.iter().position(|conversation| !conversation.busy);
         let age = over.map_or(0, |over| self.open[over].age + 1);
         let mut conversation = self.begin(age, random);

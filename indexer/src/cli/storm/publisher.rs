@@ -6,12 +6,12 @@ use kvtide_radix::{Rank, SequenceHash, Tier};
 use rand::{RngExt, rngs::StdRng};
 
 use super::{
-    cache::{Caches, Change, Piece, TIERS},
     message::{Announced, FRAME_EVENTS, Message, Sender},
     plan::Frame,
     prompts::Owner,
     scenario::{FleetShape, Publisher as Format},
 };
+use crate::cli::cache::{Caches, Change, Piece, TIERS};
 
 /// Blocks that a message holds at most, but for an event that has more.
 const FRAME_BLOCKS: usize = 8192;
@@ -65,7 +65,8 @@ impl Publisher {
 
     /// It starts again with nothing. What it had not sent yet is gone too.
     pub(super) fn restart(&mut self, fleet: &FleetShape) {
-        *self = Publisher { life: self.life + 1, ..Publisher::new(self.rank, self.number, fleet, self.checked) };
+        *self =
+            Publisher { life: self.life + 1, ..Publisher::new(self.rank, self.number, fleet, self.checked) };
     }
 
     /// Notes what is to be announced. Returns whether nothing was waiting before.

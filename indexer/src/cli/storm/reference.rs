@@ -6,7 +6,8 @@ use kvtide::{Answer, KnowledgeState, RankAnswer, ReachTokens};
 use kvtide_radix::SequenceHash;
 use rustc_hash::FxHashMap;
 
-use super::{cache::TIERS, plan::number_of, publisher::Delta};
+use super::{plan::number_of, publisher::Delta};
+use crate::cli::cache::TIERS;
 
 /// So many wrong answers are described.
 const DESCRIBED: usize = 5;

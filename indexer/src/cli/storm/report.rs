@@ -172,11 +172,17 @@ impl Report {
             writeln!(out, "{name:<22} {p50:>10.3} {p99:>10.3} {p999:>10.3} {max:>10.3}")?;
         }
         let Report { checked, over, under, under_complete, lost, .. } = self;
-        writeln!(out, "answers    {checked} checked: {over} over, {under} under, {under_complete} of them of complete ranks")?;
+        writeln!(
+            out,
+            "answers    {checked} checked: {over} over, {under} under, {under_complete} of them of complete ranks"
+        )?;
         writeln!(out, "lost       {lost} events; lookups/s {:.0}", self.lookups_s)?;
         if let (Some(bare), Some(visible)) = (self.bare_client_events_s, self.visible_events_s) {
             let part = 100.0 * visible / bare;
-            writeln!(out, "full speed {bare:.0} events/s to a plain subscriber, {visible:.0} visible ({part:.0} %)")?;
+            writeln!(
+                out,
+                "full speed {bare:.0} events/s to a plain subscriber, {visible:.0} visible ({part:.0} %)"
+            )?;
         }
         if let Some(rss_mb) = self.rss_mb {
             writeln!(out, "memory     {rss_mb:.0} MB, with the plan that is ahead and the truth")?;

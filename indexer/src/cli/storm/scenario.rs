@@ -320,14 +320,25 @@ impl Scenario {
             return Err(format!("expected at most 65536 ranks, got {ranks}").into());
         }
         if fleet.disk_blocks > 0 && fleet.host_blocks == 0 {
-            return Err("fleet.disk_blocks: expected fleet.host_blocks too: what goes to disk comes from there".into());
+            return Err(
+                "fleet.disk_blocks: expected fleet.host_blocks too: what goes to disk comes from there"
+                    .into(),
+            );
         }
         Ok(())
     }
 
     fn check_ranges(&self) -> Result<(), Failure> {
-        let Prompts { system_tokens, user_tokens, answer_tokens, turns, agent_calls, tool_tokens, tool_ms, .. } =
-            self.prompts;
+        let Prompts {
+            system_tokens,
+            user_tokens,
+            answer_tokens,
+            turns,
+            agent_calls,
+            tool_tokens,
+            tool_ms,
+            ..
+        } = self.prompts;
         let ranges = [
             ("system_tokens", system_tokens, 0),
             ("user_tokens", user_tokens, 1),
@@ -340,9 +351,10 @@ impl Scenario {
         for (name, [least, most], expected) in ranges {
             if least > most || least < expected {
                 let range = "a least and a most, in this order,";
-                return Err(
-                    format!("prompts.{name}: expected {range} of {expected} or more, got [{least}, {most}]").into()
-                );
+                return Err(format!(
+                    "prompts.{name}: expected {range} of {expected} or more, got [{least}, {most}]"
+                )
+                .into());
             }
         }
         Ok(())
@@ -374,7 +386,11 @@ mod tests {
             ("workers = 1", "werkers = 1", "unknown field `werkers`"),
             ("requests_per_second = 1", "requests_per_second = inf", "expected more than 0, got inf"),
             ("requests_per_second = 1", "requests_per_second = nan", "expected more than 0, got NaN"),
-            ("requests_per_second = 1", "requests_per_second = 1\nstay = 1.5", "load.stay: expected 0 to 1, got 1.5"),
+            (
+                "requests_per_second = 1",
+                "requests_per_second = 1\nstay = 1.5",
+                "load.stay: expected 0 to 1, got 1.5",
+            ),
             ("[prompts]", "[prompts]\nturns = [3, 2]", "prompts.turns: expected a least and a most"),
             ("[prompts]", "[prompts]\nuser_tokens = [0, 2]", "of 1 or more, got [0, 2]"),
             ("[prompts]", "[prompts]\nfrom = 'x'", "unknown variant `x`"),

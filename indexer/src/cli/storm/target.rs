@@ -12,9 +12,7 @@ use std::{
 };
 
 use kvtide::{
-    BoundStream, Clock, EngineStream, Format, Indexer, Limits, Scope, Stream,
-    feed::Feeds,
-    serving::Failure,
+    BoundStream, Clock, EngineStream, Format, Indexer, Limits, Scope, Stream, feed::Feeds, serving::Failure,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -149,7 +147,8 @@ fn bind(indexer: &Indexer, scenario: &Scenario, replays: bool) -> Result<Vec<Arc
     let scope = Scope::new(MODEL, scenario.fleet.block_size);
     let engine = |number: usize| {
         let rank = rank_of(number, scenario.fleet.dp_ranks);
-        let engine = EngineStream { dp_rank: Some(rank.dp_rank), replays, ..EngineStream::new(rank.worker_id) };
+        let engine =
+            EngineStream { dp_rank: Some(rank.dp_rank), replays, ..EngineStream::new(rank.worker_id) };
         Stream::new(format!("storm-{number}"), scope.clone(), Format::Engine(engine))
     };
     let streams = match scenario.fleet.publisher {

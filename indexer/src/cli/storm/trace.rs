@@ -52,7 +52,9 @@ impl Times {
         let time = |line: Result<String, Error>| {
             let line = line?;
             let time = line.split(',').next().and_then(|time| time.parse().ok());
-            time.ok_or_else(|| Error::new(ErrorKind::InvalidData, "expected milliseconds, context and answer tokens"))
+            time.ok_or_else(|| {
+                Error::new(ErrorKind::InvalidData, "expected milliseconds, context and answer tokens")
+            })
         };
         Ok(Times::new(&lines.map(time).collect::<Result<Vec<u64>, Error>>()?, per_second))
     }
@@ -82,7 +84,9 @@ mod tests {
     fn a_trace_comes_to_the_rate_that_is_asked_for_and_keeps_its_bursts() {
         let requests = mooncake().expect("the trace is built in");
         assert_eq!(requests.len(), 12_031);
-        for mut times in [Times::mooncake(&requests, 250.0), Times::azure(250.0).expect("the trace is built in")] {
+        for mut times in
+            [Times::mooncake(&requests, 250.0), Times::azure(250.0).expect("the trace is built in")]
+        {
             let count = times.gaps.len();
             let all: Duration = (0..2 * count).map(|_| times.gap()).sum();
             let rate = 2.0 * count as f64 / all.as_secs_f64();

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
 };
 
 use kvtide::{Indexer, Query, serving::Failure};
@@ -20,8 +19,6 @@ const RECENT: usize = 256;
 pub(super) struct AllAsked {
     /// From the time that each was to be asked.
     pub(super) lookups: Times,
-    /// From when it was asked.
-    pub(super) answering: Times,
     pub(super) recent: VecDeque<Query>,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
@@ -37,8 +34,7 @@ pub(super) fn run(
     window: Window,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
-    let (mut lookups, mut answering) = (Times::new()?, Times::new()?);
-    let (mut recent, mut unchecked) = (VecDeque::new(), 0);
+    let (mut lookups, mut recent, mut unchecked) = (Times::new()?, VecDeque::new(), 0);
     while !over.load(Ordering::Relaxed)
         && let Some(question) = questions.next_if(over, |question| question.at < window.until)
     {
@@ -48,10 +44,8 @@ pub(super) fn run(
         }
         let due = window.pace.due(question.at);
         wait(due);
-        let asked = Instant::now();
         let answer = indexer.overlap(&question.query)?;
         lookups.note(due.elapsed(), 1);
-        answering.note(asked.elapsed(), 1);
         if let Some(names) = question.names {
             unchecked += u64::from(!checker.answer(answer, names));
         }
@@ -60,5 +54,5 @@ pub(super) fn run(
         }
         recent.push_back(question.query);
     }
-    Ok(AllAsked { lookups, answering, recent, unchecked, cost: own_seconds() })
+    Ok(AllAsked { lookups, recent, unchecked, cost: own_seconds() })
 }

@@ -81,7 +81,8 @@ impl Sending<'_> {
                 None => seen.note(&sent, Instant::now(), end),
             }
         }
-        let (took, planned) = if overloaded { (start.elapsed(), last - start) } else { (end - start, end - start) };
+        let (took, planned) =
+            if overloaded { (start.elapsed(), last - start) } else { (end - start, end - start) };
         // Questions go on until then.
         wait(start + took);
         Ok(AllSent { events, late, seen, overloaded, took, planned, cost: own_seconds() })

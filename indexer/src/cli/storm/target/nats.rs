@@ -21,11 +21,13 @@ use kvtide_radix::{BlockHash, Rank, SequenceHash, Tier};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Race, Target, wait_until};
-use crate::cli::storm::{
+use crate::cli::{
     cache::{Change, Piece},
-    message::{Message, Sender},
-    plan::{FIRST_WORKER, Frame},
-    sight::Fleet,
+    storm::{
+        message::{Message, Sender},
+        plan::{FIRST_WORKER, Frame},
+        sight::Fleet,
+    },
 };
 
 /// A worker that is none of the fleet's: what it says shows that the bus is followed.
@@ -53,7 +55,8 @@ impl OverNats {
         indexer: &Arc<Indexer>,
         streams: Vec<Arc<BoundStream>>,
     ) -> Result<OverNats, Failure> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("storm-bus").enable_all().build()?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("storm-bus").enable_all().build()?;
         let client = runtime.block_on(connect(url))?;
         // No other storm and no real fleet speaks there.
         let namespace = format!("storm-{:016x}", rand::random::<u64>());
@@ -125,7 +128,9 @@ impl Target for OverNats {
         let expected = self.counted.load(Ordering::Relaxed) + payloads.len() as u64;
         let started = Instant::now();
         self.publish_all(&self.bare, &payloads)?;
-        wait_until("messages to a plain subscriber", LOOK, || self.counted.load(Ordering::Relaxed) >= expected)?;
+        wait_until("messages to a plain subscriber", LOOK, || {
+            self.counted.load(Ordering::Relaxed) >= expected
+        })?;
         let bare = started.elapsed();
         let started = Instant::now();
         self.publish_all(&self.subject, &payloads)?;

@@ -1,10 +1,6 @@
 //! Messages go through sockets as vLLM has them: a publisher for each rank, and beside it one that is asked for what was missed.
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use kvtide::{BoundStream, Indexer, feed::Feeds, serving::Failure};
@@ -62,14 +58,13 @@ impl OverZmq {
         if streams.len() > MOST_RANKS {
             return Err(format!("expected at most {MOST_RANKS} ranks over ZMQ, got {}", streams.len()).into());
         }
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("storm-bus").enable_all().build()?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("storm-bus").enable_all().build()?;
         let room = KEPT_BYTES / streams.len();
         let mut engines = Vec::new();
         for stream in streams {
-            let mut publisher = PubSocket::new();
-            let endpoint = runtime.block_on(publisher.bind("tcp://127.0.0.1:0"))?.to_string();
-            let mut replay = RouterSocket::new();
-            let replay_endpoint = runtime.block_on(replay.bind("tcp://127.0.0.1:0"))?.to_string();
+            let (publisher, endpoint) = runtime.block_on(bind::<PubSocket>())?;
+            let (replay, replay_endpoint) = runtime.block_on(bind::<RouterSocket>())?;
             let kept = Kept::default();
             let answering = runtime.spawn(answer(replay, Arc::clone(&kept))).abort_handle();
             engines.push(Engine { publisher, kept, kept_bytes: 0, room, life: 1, answering });
@@ -80,6 +75,13 @@ impl OverZmq {
         wait_until("answers of all engines", Duration::from_millis(20), || readiness.check(indexer).is_ok())?;
         Ok(OverZmq { runtime, indexer: Arc::clone(indexer), engines })
     }
+}
+
+/// A socket on a free port, and its address.
+async fn bind<S: Socket>() -> Result<(S, String), Failure> {
+    let mut socket = S::new();
+    let endpoint = socket.bind("tcp://127.0.0.1:0").await?.to_string();
+    Ok((socket, endpoint))
 }
 
 impl Target for OverZmq {

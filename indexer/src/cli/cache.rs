@@ -8,17 +8,17 @@ use rustc_hash::FxHashMap;
 
 /// A block of a prompt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(in crate::cli) struct Piece {
     /// What it and all in front of it are called.
-    pub(super) name: SequenceHash,
-    pub(super) content: BlockHash,
+    pub(in crate::cli) name: SequenceHash,
+    pub(in crate::cli) content: BlockHash,
     /// What its tokens are made from.
-    pub(super) text: u64,
+    pub(in crate::cli) text: u64,
 }
 
 /// What has changed in a rank's caches.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Change {
+pub(in crate::cli) enum Change {
     /// Consecutive blocks of a prompt are held.
     Stored { tier: Tier, parent: Option<SequenceHash>, pieces: Vec<Piece> },
     /// Blocks are held no more.
@@ -26,10 +26,10 @@ pub(super) enum Change {
 }
 
 /// The tiers that a rank may have, the fastest first.
-pub(super) const TIERS: [Tier; 3] = [Tier::Gpu, Tier::Host, Tier::Disk];
+pub(in crate::cli) const TIERS: [Tier; 3] = [Tier::Gpu, Tier::Host, Tier::Disk];
 
 /// What a rank holds.
-pub(super) struct Caches {
+pub(in crate::cli) struct Caches {
     /// For how many blocks each tier has room.
     rooms: [usize; 3],
     held: FxHashMap<SequenceHash, Entry>,
@@ -47,7 +47,7 @@ struct Entry {
 }
 
 impl Caches {
-    pub(super) fn new(rooms: [usize; 3]) -> Caches {
+    pub(in crate::cli) fn new(rooms: [usize; 3]) -> Caches {
         Caches { rooms, held: FxHashMap::default(), counts: [0; 3], uses: Default::default(), clock: 0 }
     }
 
@@ -56,13 +56,13 @@ impl Caches {
     }
 
     /// Whether the GPU holds a block.
-    pub(super) fn has(&self, name: SequenceHash) -> bool {
+    pub(in crate::cli) fn has(&self, name: SequenceHash) -> bool {
         self.holds(name, 0)
     }
 
     /// Uses the blocks of a prompt, or as many as there is room for: what the GPU lacks is stored, once what has to go for it
     /// is removed.
-    pub(super) fn serve(&mut self, prompt: &[Piece], changes: &mut Vec<Change>) {
+    pub(in crate::cli) fn serve(&mut self, prompt: &[Piece], changes: &mut Vec<Change>) {
         let prompt = &prompt[..prompt.len().min(self.rooms[0])];
         let mut lacking: Vec<(usize, usize)> = Vec::new();
         for (index, piece) in prompt.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Caches {
 
     /// A prompt that is being served grows by its last block. Nothing is stored where the block in front has gone, or the
     /// prompt is larger than the cache.
-    pub(super) fn grow(&mut self, prompt: &[Piece], changes: &mut Vec<Change>) {
+    pub(in crate::cli) fn grow(&mut self, prompt: &[Piece], changes: &mut Vec<Change>) {
         let Some((&last, front)) = prompt.split_last() else { return };
         let parent = front.last().map(|piece| piece.name);
         let goes_on = prompt.len() <= self.rooms[0] && parent.is_none_or(|parent| self.has(parent));
@@ -102,7 +102,7 @@ impl Caches {
     }
 
     /// A prompt has been served: what is left of it counts as used now.
-    pub(super) fn free(&mut self, prompt: &[Piece]) {
+    pub(in crate::cli) fn free(&mut self, prompt: &[Piece]) {
         for index in (0..prompt.len()).rev() {
             if self.has(prompt[index].name) {
                 let parent = index.checked_sub(1).map(|before| prompt[before].name);
@@ -112,13 +112,13 @@ impl Caches {
     }
 
     /// Evicts that part of the GPU's blocks.
-    pub(super) fn evict_part(&mut self, part: f64, changes: &mut Vec<Change>) {
+    pub(in crate::cli) fn evict_part(&mut self, part: f64, changes: &mut Vec<Change>) {
         let left = (self.counts[0] as f64 * (1.0 - part)) as usize;
         self.shrink(0, left, changes);
     }
 
     /// Evicts one block of the GPU before its time. Returns whether it was held there.
-    pub(super) fn evict(&mut self, name: SequenceHash, changes: &mut Vec<Change>) -> bool {
+    pub(in crate::cli) fn evict(&mut self, name: SequenceHash, changes: &mut Vec<Change>) -> bool {
         let held = self.has(name);
         if held {
             self.take(name, 0);
