@@ -17,6 +17,8 @@ mod search;
 mod sight;
 mod target;
 mod trace;
+#[cfg(test)]
+mod truth_tests;
 
 use std::{
     io::{Write, stdout},

@@ -9,4 +9,5 @@ mod query;
 mod replay;
 mod serve;
 mod settings;
+mod storm;
 mod token;

@@ -62,13 +62,14 @@ fn the_table_is_that_of_the_command() {
 
 #[test]
 fn every_help_is_as_it_was() {
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &[],
         &["serve"],
         &["demo"],
         &["query"],
         &["check-config"],
         &["replay"],
+        &["storm"],
         &["token"],
         &["token", "new"],
     ];

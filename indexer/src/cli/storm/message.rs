@@ -259,3 +259,77 @@ fn engine_medium(tier: Tier) -> &'static str {
 fn write<T, E: std::fmt::Debug>(written: Result<T, E>) {
     debug_assert!(written.is_ok(), "{:?}", written.err());
 }
+
+#[cfg(test)]
+mod tests {
+    use dynamo_kv_router::protocols::RouterEvent;
+    use kvtide_radix::BlockHash;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Envelope {
+        publisher_id: u64,
+        sequence: u64,
+        published_at: u64,
+        topic: String,
+        #[serde(with = "bytes")]
+        payload: Vec<u8>,
+    }
+
+    /// Bytes as MessagePack's own type for them.
+    mod bytes {
+        use serde::{Deserializer, de::Visitor};
+
+        struct Bytes;
+
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("bytes")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+                Ok(bytes.to_vec())
+            }
+        }
+
+        pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+            from.deserialize_bytes(Bytes)
+        }
+    }
+
+    fn changes() -> Vec<Announced> {
+        let piece = |name: u64| Piece { name: SequenceHash(name), content: BlockHash(!name), text: name };
+        let stored = |tier, parent: Option<u64>, names: std::ops::Range<u64>| Change::Stored {
+            tier,
+            parent: parent.map(SequenceHash),
+            pieces: names.map(piece).collect(),
+        };
+        let removed = |tier, names: [u64; 2]| Change::Removed { tier, names: names.map(SequenceHash).into() };
+        let all = [
+            stored(Tier::Gpu, None, 1..4),
+            stored(Tier::Host, Some(u64::MAX), 7..8),
+            stored(Tier::Disk, Some(3), 200..202),
+            removed(Tier::Gpu, [1, 1 << 40]),
+            removed(Tier::Disk, [0, 255]),
+        ];
+        all.into_iter().map(|change| (change, Arc::default())).collect()
+    }
+
+    /// dynamo-kv-router reads them, and writes the same bytes.
+    #[test]
+    fn frames_are_those_that_dynamos_own_crate_writes() {
+        let rank = Rank { worker_id: 70_000, dp_rank: 3 };
+        let sender = Sender { rank, publisher_id: 1 << 33, sequence: 17, first_event: 100 };
+        let bytes = Message::frame(&sender, &changes()).sent_at(1_793_000_000_123);
+        let envelope: Envelope = rmp_serde::from_slice(&bytes).unwrap();
+        assert_eq!((envelope.publisher_id, envelope.sequence), (1 << 33, 17));
+        assert_eq!((envelope.published_at, envelope.topic.as_str()), (1_793_000_000_123, "kv-events"));
+        let events: Vec<RouterEvent> = rmp_serde::from_slice(&envelope.payload).unwrap();
+        assert_eq!(events.len(), 5);
+        assert_eq!(rmp_serde::to_vec_named(&events).unwrap(), envelope.payload);
+    }
+}

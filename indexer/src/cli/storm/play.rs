@@ -3,6 +3,8 @@
 mod asking;
 mod looking;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::VecDeque,

@@ -6,7 +6,7 @@ use kvtide::{Answer, KnowledgeState, RankAnswer, ReachTokens};
 use kvtide_radix::SequenceHash;
 use rustc_hash::FxHashMap;
 
-use super::{plan::number_of, publisher::Delta};
+use super::{plan::number_of, publisher::Delta, sight::Sight};
 use crate::cli::cache::TIERS;
 
 /// So many wrong answers are described.
@@ -82,13 +82,18 @@ impl Reference {
             let truth = match said {
                 // Its life has begun, but nothing of it is visible yet.
                 Some((_, None)) | None => [0; 3],
-                Some((life, Some(position))) => {
-                    self.ranks[number].advance(life, position);
-                    self.ranks[number].reach(prompt).map(|blocks| blocks * self.block_size)
-                }
+                Some((life, Some(position))) => self.reach(number, (life, position), prompt),
             };
             self.compare(one, reach, truth);
         }
+    }
+
+    /// Leading tokens of a prompt that a rank holds on the GPU, there or in host memory, and there or on disk, after a message. It
+    /// is not one before another that was asked for already.
+    pub(super) fn reach(&mut self, number: usize, sight: Sight, prompt: &[SequenceHash]) -> [u32; 3] {
+        let held = &mut self.ranks[number];
+        held.advance(sight);
+        held.reach(prompt).map(|blocks| blocks * self.block_size)
     }
 
     fn compare(&mut self, one: &RankAnswer, reach: ReachTokens, truth: [u32; 3]) {
@@ -115,8 +120,7 @@ impl Reference {
 
 impl Held {
     /// Applies messages up to one of them, and it.
-    fn advance(&mut self, life: u64, position: u64) {
-        let upto = (life, position);
+    fn advance(&mut self, upto: Sight) {
         while let Some(note) = self.ahead.pop_front_if(|note| (note.life, note.position) <= upto) {
             if note.life != self.life {
                 self.blocks.clear();
@@ -161,5 +165,73 @@ impl Held {
             }
         }
         reach
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvtide::{AnswerScope, Freshness, Prompt, Scope};
+
+    use super::*;
+
+    const PROMPT: [SequenceHash; 4] = [SequenceHash(1), SequenceHash(2), SequenceHash(3), SequenceHash(4)];
+
+    fn note(position: u64, tier: usize, stored: bool, names: &[SequenceHash]) -> Note {
+        let delta = Delta { tier, stored, names: names.into() };
+        Note { rank: 0, life: 1, position, deltas: [delta].into() }
+    }
+
+    /// What kvtide says of the only rank: tokens by tier, at an event of a life.
+    fn answer(knowledge: KnowledgeState, (life, event): (u64, Option<u64>), [gpu, host, disk]: [u32; 3]) -> Answer {
+        let freshness = Freshness {
+            generation: life,
+            last_event_id: event,
+            last_event_age_ms: None,
+            lag_ms: None,
+            lag_over_best_ms: None,
+            pending_events: 0,
+            missing_events: 0,
+            verified_age_ms: None,
+        };
+        let one = RankAnswer {
+            worker_id: 1,
+            dp_rank: 0,
+            reach_tokens: Some(ReachTokens { gpu, host, disk, external: disk }),
+            knowledge,
+            reason: None,
+            freshness: Some(freshness),
+        };
+        let scope = AnswerScope { fixed: Scope::new("m", 16), adapter: None, tenant: None };
+        let prompt = Prompt { tokens: 64, blocks: 4 };
+        Answer { scope, prompt, collected_at_ms: 0, took_us: 0, version: 1, ranks: vec![one] }
+    }
+
+    #[test]
+    fn an_answer_is_compared_with_what_was_held_at_the_event_that_it_names() {
+        use KnowledgeState::{Complete, Partial};
+        let rows = [
+            ("nothing is visible yet", Complete, (1, None), [0, 0, 0], [0, 0, 0]),
+            ("credit before anything is visible", Complete, (1, None), [16, 16, 16], [1, 0, 0]),
+            ("as it was at event 1", Complete, (1, Some(1)), [48, 48, 48], [0, 0, 0]),
+            ("what a later event adds, too early", Complete, (1, Some(1)), [48, 64, 64], [1, 0, 0]),
+            ("as it is at event 2", Complete, (1, Some(2)), [48, 64, 64], [0, 0, 0]),
+            ("what event 3 removes, still credited", Complete, (1, Some(3)), [48, 64, 64], [1, 0, 0]),
+            ("as it is at event 3", Complete, (1, Some(3)), [16, 16, 16], [0, 0, 0]),
+            ("too little, and known wholly", Complete, (1, Some(3)), [0, 0, 0], [0, 1, 1]),
+            ("a lower bound", Partial, (1, Some(3)), [0, 16, 16], [0, 1, 0]),
+            ("another life", Complete, (2, Some(9)), [16, 16, 16], [1, 0, 0]),
+        ];
+        for (case, knowledge, sight, got, [over, under, under_complete]) in rows {
+            let mut reference = Reference::new(1, 1, 16);
+            reference.note(note(1, 0, true, &PROMPT[..3]));
+            reference.note(note(2, 1, true, &PROMPT[3..]));
+            reference.note(note(3, 0, false, &PROMPT[1..2]));
+            let next_life = Delta { tier: 0, stored: true, names: PROMPT[1..].into() };
+            reference.note(Note { rank: 0, life: 2, position: 1, deltas: [next_life].into() });
+            reference.check(&answer(knowledge, sight, got), &PROMPT);
+            let Verdict { compared, over: o, under: u, under_complete: c, wrong } = reference.verdict;
+            assert_eq!((compared, [o, u, c]), (1, [over, under, under_complete]), "{case}");
+            assert_eq!(wrong.len() as u64, over + under, "{case}");
+        }
     }
 }
