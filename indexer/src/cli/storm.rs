@@ -6,6 +6,7 @@ mod machine;
 mod measured;
 mod message;
 mod pace;
+mod page;
 mod plan;
 mod play;
 mod prompts;
@@ -14,6 +15,7 @@ mod reference;
 mod report;
 mod scenario;
 mod search;
+mod series;
 mod sight;
 mod target;
 mod trace;
@@ -21,7 +23,9 @@ mod trace;
 mod truth_tests;
 
 use std::{
+    fs,
     io::{Write, stdout},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -62,6 +66,12 @@ pub(super) struct Arguments {
     /// A load is carried if of a hundred events 99 are visible within so many milliseconds, and none is lost.
     #[arg(long, value_name = "MS", default_value_t = 5.0, value_parser = positive)]
     lag_limit_ms: f64,
+    /// Tell of each stretch of so many seconds too.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    every: Option<f64>,
+    /// Write a page with plots to a file, for people.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Megabytes of messages and questions that are planned ahead.
     #[arg(long, value_name = "MB", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=65_536))]
     ahead_mb: u64,
@@ -92,6 +102,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut scenario = Scenario::find(name)?;
     scenario.fleet.publisher = arguments.target.publisher(scenario.fleet.publisher);
     let report = arguments.play(name, &scenario)?;
+    if let Some(path) = &arguments.html {
+        fs::write(path, page::write(&report)).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     if arguments.json {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
     } else {
@@ -122,7 +135,8 @@ impl Arguments {
             None
         };
         player.plan_ahead();
-        let last = player.play(rate, length)?;
+        let every = self.every.map_or(length, Duration::from_secs_f64);
+        let last = player.play(rate, length, every)?;
         let rss_mb = machine::rss_mb();
         let idle = player.ask_idle(Duration::from_secs(2).min(length))?;
         let races = player.race(ROUNDS)?;

@@ -6,7 +6,10 @@ use hdrhistogram::Histogram;
 use kvtide::serving::Failure;
 use serde::Serialize;
 
-use super::sight::Sent;
+use super::{
+    series::{Series, Stretch},
+    sight::Sent,
+};
 
 /// A minute, in nanoseconds: what takes longer counts as that.
 const LONGEST: u64 = 60_000_000_000;
@@ -29,9 +32,8 @@ impl Times {
     }
 
     /// Takes in the times of another.
-    fn take(&mut self, other: &Times) {
-        let added = self.0.add(&other.0);
-        debug_assert!(added.is_ok(), "all have the same bounds");
+    fn take(&mut self, other: &Times) -> Result<(), Failure> {
+        Ok(self.0.add(&other.0)?)
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -72,6 +74,8 @@ pub(super) struct Percentiles {
 pub(super) struct Seen {
     /// From the time that each was to be sent until it was visible, noted for each of its events.
     pub(super) lag: Times,
+    /// The same over time.
+    pub(super) lags: Series,
     /// Events and blocks that were visible by the end of the phase.
     pub(super) events: u64,
     pub(super) blocks: u64,
@@ -84,24 +88,36 @@ pub(super) struct Seen {
 impl Seen {
     /// # Errors
     /// As [`Times::new`].
-    pub(super) fn new() -> Result<Seen, Failure> {
-        Ok(Seen { lag: Times::new()?, events: 0, blocks: 0, unseen_events: 0, cost: 0.0 })
+    pub(super) fn new(start: Instant, every: Duration) -> Result<Seen, Failure> {
+        let lags = Series::new(start, every);
+        Ok(Seen { lag: Times::new()?, lags, events: 0, blocks: 0, unseen_events: 0, cost: 0.0 })
     }
 
     /// Notes a message that is visible now.
-    pub(super) fn note(&mut self, sent: &Sent, now: Instant, end: Instant) {
-        self.lag.note(now.saturating_duration_since(sent.due), sent.events);
+    ///
+    /// # Errors
+    /// As [`Times::new`].
+    pub(super) fn note(&mut self, sent: &Sent, now: Instant, end: Instant) -> Result<(), Failure> {
+        let lag = now.saturating_duration_since(sent.due);
+        self.lag.note(lag, sent.events);
+        self.lags.note(sent.due, lag, sent.events)?;
         if now <= end {
             self.events += sent.events;
             self.blocks += sent.blocks;
         }
+        Ok(())
     }
 
     /// Takes in what somebody else has seen.
-    pub(super) fn take(&mut self, other: &Seen) {
-        self.lag.take(&other.lag);
+    ///
+    /// # Errors
+    /// As [`Times::new`].
+    pub(super) fn take(&mut self, other: &Seen) -> Result<(), Failure> {
+        self.lag.take(&other.lag)?;
+        self.lags.take(&other.lags)?;
         self.events += other.events;
         self.blocks += other.blocks;
+        Ok(())
     }
 }
 
@@ -126,6 +142,8 @@ pub(super) struct Measured {
     /// It was broken off, since messages were sent ever later.
     pub(super) overloaded: bool,
     pub(super) cost: Cost,
+    /// How it went over time.
+    pub(super) stretches: Vec<Stretch>,
 }
 
 /// Seconds of the processor's time, by what they were spent on.

@@ -25,6 +25,7 @@ use super::{
     machine::{FOLLOWING, seconds_of},
     measured::{Cost, Measured, Times},
     pace::{Pace, wait},
+    series::stretches,
     sight::{Fleet, Unseen},
     target::{Race, Target},
 };
@@ -53,6 +54,8 @@ struct Window {
     /// The plan's time at the end.
     until: Duration,
     end: Instant,
+    /// How long a stretch of it is.
+    every: Duration,
 }
 
 /// Who plays.
@@ -102,18 +105,18 @@ impl Player {
         self.ahead.fill(PLANNING);
     }
 
-    /// Plays so much of the plan as is due in that time, so many times as fast as it is.
+    /// Plays so much of the plan as is due in that time, so many times as fast as it is, and tells of each stretch of `every`.
     ///
     /// # Errors
     /// What keeps a message from being sent.
-    pub(super) fn play(&mut self, rate: f64, length: Duration) -> Result<Measured, Failure> {
+    pub(super) fn play(&mut self, rate: f64, length: Duration, every: Duration) -> Result<Measured, Failure> {
         let Player { ahead: Ahead { frames, questions, .. }, target, indexer, fleet, checker, .. } = self;
         let from = frames.peek(&NEVER).map(|frame| frame.at).unwrap_or_default();
         let waits = frames.waits;
         let before = [seconds_of(ahead::THREAD), seconds_of(FOLLOWING)];
         let start = Instant::now() + START;
         let pace = Pace::new(start, from, rate);
-        let window = Window { pace, from, start, until: pace.after(length), end: start + length };
+        let window = Window { pace, from, start, until: pace.after(length), end: start + length, every };
         let (sends, sent) = channel();
         let over = AtomicBool::new(false);
         let (indexer, fleet): (&Indexer, Fleet) = (indexer, *fleet);
@@ -130,8 +133,9 @@ impl Player {
             let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;
             Ok::<_, Failure>((join(sending)?, join(asking)?, join(looking)?))
         })?;
-        let (sent, asked, mut seen) = (sending?, asking?, looking?);
-        seen.take(&sent.seen);
+        let (sent, asked, (mut seen, rss_mb)) = (sending?, asking?, looking?);
+        seen.take(&sent.seen)?;
+        let stretches = stretches(&seen.lags, &asked.series, &rss_mb, sent.took);
         let [planning, following] =
             [seconds_of(ahead::THREAD) - before[0], seconds_of(FOLLOWING) - before[1]];
         let cost = Cost { planning, sending: sent.cost, asking: asked.cost, following, looking: seen.cost };
@@ -150,6 +154,7 @@ impl Player {
             plan_waits,
             overloaded: sent.overloaded,
             cost,
+            stretches,
         })
     }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     measured::{Cost, Measured, Percentiles, Times},
     reference::Verdict,
+    series::Stretch,
     target::Race,
 };
 
@@ -42,6 +43,8 @@ pub(super) struct Report {
     pub(super) visible_events_s: Option<f64>,
     pub(super) generator: Generator,
     pub(super) search: Option<Search>,
+    /// How it went over time, where that was asked for.
+    pub(super) stretches: Vec<Stretch>,
     /// The first wrong answers, in words.
     pub(super) wrong: Vec<String>,
 }
@@ -133,6 +136,7 @@ impl Report {
                 cores: last.cost.cores(last.length),
             },
             search: run.search,
+            stretches: last.stretches.clone(),
             wrong,
         }
     }

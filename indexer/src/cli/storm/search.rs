@@ -77,7 +77,7 @@ impl<'a> Trials<'a> {
 
     fn is_carried(&mut self, rate: f64) -> Result<bool, Failure> {
         self.player.plan_ahead();
-        let measured: Measured = self.player.play(rate, self.length)?;
+        let measured: Measured = self.player.play(rate, self.length, self.length)?;
         self.unseen_events += measured.seen.unseen_events;
         let carried = measured.is_carried(self.lag_limit);
         self.trials.push(Trial::of(&measured, carried));

@@ -10,6 +10,7 @@ use kvtide::{Indexer, Query, serving::Failure};
 use super::Window;
 use crate::cli::storm::{
     ahead::Ready, check::Checker, machine::own_seconds, measured::Times, pace::wait, plan::Question,
+    series::Series,
 };
 
 /// The last questions are kept, to be asked again when nothing else happens.
@@ -19,6 +20,8 @@ const RECENT: usize = 256;
 pub(super) struct AllAsked {
     /// From the time that each was to be asked.
     pub(super) lookups: Times,
+    /// The same over time.
+    pub(super) series: Series,
     pub(super) recent: VecDeque<Query>,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
@@ -35,6 +38,7 @@ pub(super) fn run(
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
     let (mut lookups, mut recent, mut unchecked) = (Times::new()?, VecDeque::new(), 0);
+    let mut series = Series::new(window.start, window.every);
     while !over.load(Ordering::Relaxed)
         && let Some(question) = questions.next_if(over, |question| question.at < window.until)
     {
@@ -45,7 +49,9 @@ pub(super) fn run(
         let due = window.pace.due(question.at);
         wait(due);
         let answer = indexer.overlap(&question.query)?;
-        lookups.note(due.elapsed(), 1);
+        let time = due.elapsed();
+        lookups.note(time, 1);
+        series.note(due, time, 1)?;
         if let Some(names) = question.names {
             unchecked += u64::from(!checker.answer(answer, names));
         }
@@ -54,5 +60,5 @@ pub(super) fn run(
         }
         recent.push_back(question.query);
     }
-    Ok(AllAsked { lookups, recent, unchecked, cost: own_seconds() })
+    Ok(AllAsked { lookups, series, recent, unchecked, cost: own_seconds() })
 }

@@ -10,7 +10,7 @@ use kvtide::{Indexer, serving::Failure};
 
 use super::{LOOK, PATIENCE, Window};
 use crate::cli::storm::{
-    machine::own_seconds,
+    machine::{self, own_seconds},
     measured::Seen,
     sight::{Fleet, Sent, Unseen},
 };
@@ -18,14 +18,16 @@ use crate::cli::storm::{
 /// Looking takes no more of the time than one in so many.
 const PART: u32 = 8;
 
-/// Looks until all that was sent is visible, or nothing has been for long.
+/// Looks until all that was sent is visible, or nothing has been for long. Returns what was seen, and the memory held at the end of
+/// each stretch.
 pub(super) fn run(
     indexer: &Indexer,
     sent: &Receiver<Sent>,
     fleet: Fleet,
     window: Window,
-) -> Result<Seen, Failure> {
-    let (mut seen, mut unseen) = (Seen::new()?, Unseen::new(fleet));
+) -> Result<(Seen, Vec<Option<f64>>), Failure> {
+    let (mut seen, mut unseen) = (Seen::new(window.start, window.every)?, Unseen::new(fleet));
+    let mut rss_mb = Vec::new();
     let (mut all_sent, mut last) = (false, Instant::now());
     while !(all_sent && (unseen.count() == 0 || last.elapsed() > PATIENCE)) {
         // What is sent while this looks is for the next time.
@@ -41,17 +43,22 @@ pub(super) fn run(
         }
         let started = Instant::now();
         if unseen.count() > 0 {
+            let mut noted = Ok(());
             unseen.look(indexer, |one| {
-                // When it was looked, not when what was seen is worked through.
                 last = Instant::now();
-                seen.note(one, last, window.end);
+                noted = std::mem::replace(&mut noted, Ok(())).and_then(|()| seen.note(one, last, window.end));
             });
+            noted?;
         } else if !all_sent {
             last = started;
+        }
+        let ended = window.start.elapsed().div_duration_f64(window.every) as usize;
+        while rss_mb.len() < ended {
+            rss_mb.push(machine::rss_mb());
         }
         sleep(LOOK.max(started.elapsed() * PART));
     }
     seen.unseen_events = unseen.events();
     seen.cost = own_seconds();
-    Ok(seen)
+    Ok((seen, rss_mb))
 }

@@ -64,7 +64,7 @@ pub(super) struct AllSent {
 
 impl Sending<'_> {
     pub(super) fn run(mut self) -> Result<AllSent, Failure> {
-        let (mut late, mut seen) = (Times::new()?, Seen::new()?);
+        let (mut late, mut seen) = (Times::new()?, Seen::new(self.window.start, self.window.every)?);
         let (mut events, mut overloaded) = (0, false);
         let Window { pace, until, start, end, .. } = self.window;
         let mut last = start;
@@ -78,7 +78,7 @@ impl Sending<'_> {
             events += sent.events;
             match self.outlet.send(frame, due)? {
                 Some(sent) => self.sends.send(sent)?,
-                None => seen.note(&sent, Instant::now(), end),
+                None => seen.note(&sent, Instant::now(), end)?,
             }
         }
         let (took, planned) =

@@ -53,7 +53,7 @@ fn play(lost_of: u64, tell: impl Fn(&mut Frame) + Send + 'static) -> (Verdict, u
     let target = Box::new(Lossy { target, sent: 0, lost_of });
     let mut player = Player::new(ahead, target, indexer, fleet, checker);
     assert_eq!(player.warm().unwrap(), 0);
-    let measured = player.play(1.0, Duration::from_secs(1)).unwrap();
+    let measured = player.play(1.0, Duration::from_secs(1), Duration::from_secs(1)).unwrap();
     assert!(measured.lookups.count() > 100, "{}", measured.lookups.count());
     let missing = player.missing();
     drop(player);
