@@ -2,6 +2,7 @@
 
 mod ahead;
 mod check;
+mod faults;
 mod machine;
 mod measured;
 mod message;
@@ -35,6 +36,7 @@ use kvtide::serving::Failure;
 
 use ahead::Ahead;
 use check::Checker;
+use faults::{Begun, Faulty};
 use plan::Plan;
 use play::Player;
 use report::{Report, Run};
@@ -51,7 +53,7 @@ pub(super) struct Arguments {
     /// A scenario that comes with the program (--list), or a file.
     #[arg(required_unless_present = "list")]
     scenario: Option<String>,
-    /// Where messages go: in-process, a NATS server as nats://HOST:PORT, or zmq.
+    /// Where messages go: in-process, nats (a nats-server that is started for it), one as nats://HOST:PORT, or zmq.
     #[arg(long, value_name = "TARGET", default_value = "in-process")]
     target: Place,
     /// How long the load lasts, or each trial of a search.
@@ -121,6 +123,8 @@ impl Arguments {
         let (checker, checking) = Checker::start(fleet, scenario.fleet.block_size)?;
         let followed = Followed::start(&self.target, scenario)?;
         let (target, indexer, following) = followed.into_parts();
+        let begun = Begun::default();
+        let target = Box::new(Faulty::new(target, &scenario.faults, begun.clone()));
         let mut player = Player::new(ahead, target, indexer, fleet, checker);
         let mut lost = player.warm()?;
         let (mut rate, length) = (self.rate, Duration::from_secs_f64(self.seconds));
@@ -155,6 +159,7 @@ impl Arguments {
             lost,
             rss_mb,
             search,
+            faults: &begun.all(),
         };
         Ok(Report::of(run))
     }

@@ -9,8 +9,19 @@ use crate::finished::kvtide;
 
 /// A short run that must be right. Returns what it printed.
 fn right(scenario: &str, target: &str, more: &[&str]) -> Value {
-    let arguments =
-        ["storm", scenario, "--target", target, "--seconds", "1", "--ahead-mb", "16", "--json", "--log", "error"];
+    let arguments = [
+        "storm",
+        scenario,
+        "--target",
+        target,
+        "--seconds",
+        "1",
+        "--ahead-mb",
+        "16",
+        "--json",
+        "--log",
+        "error",
+    ];
     let finished = kvtide(&[&arguments, more].concat());
     assert_eq!((finished.code, finished.error.as_str()), (0, ""), "{scenario}: {finished:?}");
     let report: Value = serde_json::from_str(&finished.out).unwrap();
@@ -38,7 +49,7 @@ fn shipped() -> Vec<String> {
 #[test]
 fn every_shipped_scenario_is_right_in_process() {
     let scenarios = shipped();
-    assert_eq!(scenarios.len(), 12);
+    assert_eq!(scenarios.len(), 13);
     for some in scenarios.chunks(3) {
         thread::scope(|scope| {
             for name in some {
@@ -89,7 +100,14 @@ fn a_search_ends_with_half_of_the_highest_load() {
 fn a_report_for_people_has_the_same_figures() {
     let finished = kvtide(&["storm", "conversations", "--seconds", "0.5", "--log", "error"]);
     assert_eq!((finished.code, finished.error.as_str()), (0, ""), "{finished:?}");
-    for words in ["conversations into in-process", "offered/s", "lag, ms", "lookup, us", "0 over, 0 under", "lost       0"] {
+    for words in [
+        "conversations into in-process",
+        "offered/s",
+        "lag, ms",
+        "lookup, us",
+        "0 over, 0 under",
+        "lost       0",
+    ] {
         assert!(finished.out.contains(words), "{words}: {}", finished.out);
     }
 }
@@ -99,7 +117,8 @@ fn what_is_wrong_is_said() {
     let folder = Folder::new();
     let unknown = folder.write("unknown.toml", "description = 'd'\n[flet]\n");
     kvtide(&["storm"]).failed(2, &["<SCENARIO>"]);
-    kvtide(&["storm", "nothing"]).failed(1, &["scenario nothing", "expected a file or one of conversations,"]);
+    kvtide(&["storm", "nothing"])
+        .failed(1, &["scenario nothing", "expected a file or one of conversations,"]);
     kvtide(&["storm", &unknown]).failed(1, &["unknown.toml", "unknown field `flet`"]);
     kvtide(&["storm", "conversations", "--target", "tcp://x"]).failed(2, &["tcp://x", "expected in-process"]);
     kvtide(&["storm", "wide", "--target", "zmq"]).failed(1, &["at most 1024 ranks over ZMQ, got 10000"]);
@@ -107,7 +126,13 @@ fn what_is_wrong_is_said() {
     let finished = kvtide(&["storm", "conversations", "--target", secret]);
     finished.failed(1, &["cannot connect to NATS"]);
     assert!(!finished.error.contains("secret"), "{}", finished.error);
-    for (flag, value) in [("--seconds", "0"), ("--rate", "-1"), ("--rate", "inf"), ("--lag-limit-ms", "x"), ("--ahead-mb", "0")] {
+    for (flag, value) in [
+        ("--seconds", "0"),
+        ("--rate", "-1"),
+        ("--rate", "inf"),
+        ("--lag-limit-ms", "x"),
+        ("--ahead-mb", "0"),
+    ] {
         kvtide(&["storm", "conversations", &format!("{flag}={value}")]).failed(2, &[value, flag]);
     }
 }

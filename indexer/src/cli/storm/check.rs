@@ -3,6 +3,7 @@
 use std::{
     sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     thread::{self, JoinHandle},
+    time::Instant,
 };
 
 use kvtide::{Answer, serving::Failure};
@@ -20,7 +21,7 @@ const WAITING: usize = 1 << 18;
 /// What is noted, and what is checked, in the order in which it happened.
 enum Check {
     Note(Note),
-    Answer(Box<Answer>, Box<[SequenceHash]>),
+    Answer(Instant, Box<Answer>, Box<[SequenceHash]>),
 }
 
 /// To whom answers are given that are to be checked.
@@ -53,7 +54,7 @@ impl Checker {
 
     /// Checks an answer, if there is room for it. Returns whether there was.
     pub(super) fn answer(&self, answer: Answer, names: Box<[SequenceHash]>) -> bool {
-        let sent = self.0.try_send(Check::Answer(Box::new(answer), names));
+        let sent = self.0.try_send(Check::Answer(Instant::now(), Box::new(answer), names));
         !matches!(sent, Err(TrySendError::Full(_)))
     }
 }
@@ -73,7 +74,7 @@ fn check(mut reference: Reference, checks: &Receiver<Check>) -> Reference {
     for check in checks {
         match check {
             Check::Note(note) => reference.note(note),
-            Check::Answer(answer, names) => reference.check(&answer, &names),
+            Check::Answer(when, answer, names) => reference.check(when, &answer, &names),
         }
     }
     reference

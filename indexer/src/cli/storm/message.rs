@@ -48,6 +48,11 @@ impl Message {
         self.bytes.len()
     }
 
+    /// Takes its last part away, so that it does not decode.
+    pub(super) fn cut(&mut self) {
+        self.bytes.truncate(self.bytes.len() - self.bytes.len() / 8 - 1);
+    }
+
     /// What is sent at a time, in milliseconds since the Unix epoch.
     pub(super) fn sent_at(mut self, wall_ms: u64) -> Vec<u8> {
         let (at, bytes) = match self.stamp {

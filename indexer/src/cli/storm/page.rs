@@ -23,10 +23,7 @@ type Line = (&'static str, fn(&Stretch) -> Option<f64>);
 /// One plot: its title, and its lines.
 const PLOTS: [(&str, &[Line]); 5] = [
     ("Events visible, a second", &[("events", |stretch| Some(stretch.events_s))]),
-    (
-        "Lag, ms",
-        &[("p50", |stretch| Some(stretch.lag_p50_ms)), ("p99", |stretch| Some(stretch.lag_p99_ms))],
-    ),
+    ("Lag, ms", &[("p50", |stretch| Some(stretch.lag_p50_ms)), ("p99", |stretch| Some(stretch.lag_p99_ms))]),
     ("Lookups, a second", &[("lookups", |stretch| Some(stretch.lookups_s))]),
     (
         "Lookup, us",
@@ -76,7 +73,8 @@ fn plot(stretches: &[Stretch], lines: &[Line]) -> String {
     for (number, (name, value)) in lines.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let points = stretches.iter().filter_map(|stretch| Some((stretch.at_s, value(stretch)?)));
-        let points: Vec<_> = points.map(|(at, value)| format!("{:.1},{:.1}", across(at), up(value))).collect();
+        let points: Vec<_> =
+            points.map(|(at, value)| format!("{:.1},{:.1}", across(at), up(value))).collect();
         let _ = write!(
             svg,
             "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>\

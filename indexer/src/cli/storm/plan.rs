@@ -31,7 +31,7 @@ pub(super) const FIRST_WORKER: u64 = 1;
 const CHECKED_RANKS: usize = 256;
 
 /// A message that is sent at its time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) at: Duration,
     /// It is from before the clock starts.

@@ -26,8 +26,8 @@ use super::{
     measured::{Cost, Measured, Times},
     pace::{Pace, wait},
     series::stretches,
-    sight::{Fleet, Unseen},
-    target::{Race, Target},
+    sight::{Fleet, Sent, Unseen},
+    target::{Fate, Race, Target},
 };
 use sending::{Outlet, Sending};
 
@@ -89,7 +89,8 @@ impl Player {
         let mut unseen = Unseen::new(self.fleet);
         let outlet = &mut Outlet { target: &mut *self.target, checker: &self.checker };
         while let Some(frame) = self.ahead.frames.next_if(&NEVER, |frame| frame.warm) {
-            if let Some(sent) = outlet.send(frame, Instant::now())? {
+            let sent = Sent::of(&frame, Instant::now());
+            if outlet.send(frame)? == Fate::OnTheWay {
                 unseen.add(sent);
             }
             if unseen.count() >= ON_THE_WAY {

@@ -1,6 +1,9 @@
 //! The truth: what each rank holds after each of its messages, as its own caches have it, and answers held against it.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use kvtide::{Answer, KnowledgeState, RankAnswer, ReachTokens};
 use kvtide_radix::SequenceHash;
@@ -33,6 +36,18 @@ pub(super) struct Verdict {
     pub(super) under_complete: u64,
     /// The first wrong ones, in words.
     pub(super) wrong: Vec<String>,
+    /// When each question was answered, and whether it was right about all ranks.
+    pub(super) exact: Vec<(Instant, bool)>,
+}
+
+impl Verdict {
+    /// How long after a time answers were right again and stayed so until another. None where they did not, or nobody asked.
+    pub(super) fn exact_again(&self, from: Instant, until: Option<Instant>) -> Option<Duration> {
+        let within = |&&(when, _): &&(Instant, bool)| when >= from && until.is_none_or(|until| when < until);
+        let answers: Vec<_> = self.exact.iter().filter(within).collect();
+        let first = answers.iter().rposition(|(_, right)| !right).map_or(0, |wrong| wrong + 1);
+        answers.get(first).map(|(when, _)| *when - from)
+    }
 }
 
 /// What ranks hold, each at the last of its messages that an answer has named.
@@ -69,7 +84,8 @@ impl Reference {
     }
 
     /// Holds an answer against the truth. Answers come in the order in which they were asked for.
-    pub(super) fn check(&mut self, answer: &Answer, prompt: &[SequenceHash]) {
+    pub(super) fn check(&mut self, when: Instant, answer: &Answer, prompt: &[SequenceHash]) {
+        let wrong = self.verdict.over + self.verdict.under;
         for one in &answer.ranks {
             let Some(number) = number_of(one.rank(), self.dp_ranks, self.ranks.len()) else { continue };
             if !self.ranks[number].checked {
@@ -86,6 +102,7 @@ impl Reference {
             };
             self.compare(one, reach, truth);
         }
+        self.verdict.exact.push((when, self.verdict.over + self.verdict.under == wrong));
     }
 
     /// Leading tokens of a prompt that a rank holds on the GPU, there or in host memory, and there or on disk, after a message. It
@@ -182,7 +199,11 @@ mod tests {
     }
 
     /// What kvtide says of the only rank: tokens by tier, at an event of a life.
-    fn answer(knowledge: KnowledgeState, (life, event): (u64, Option<u64>), [gpu, host, disk]: [u32; 3]) -> Answer {
+    fn answer(
+        knowledge: KnowledgeState,
+        (life, event): (u64, Option<u64>),
+        [gpu, host, disk]: [u32; 3],
+    ) -> Answer {
         let freshness = Freshness {
             generation: life,
             last_event_id: event,
@@ -228,10 +249,33 @@ mod tests {
             reference.note(note(3, 0, false, &PROMPT[1..2]));
             let next_life = Delta { tier: 0, stored: true, names: PROMPT[1..].into() };
             reference.note(Note { rank: 0, life: 2, position: 1, deltas: [next_life].into() });
-            reference.check(&answer(knowledge, sight, got), &PROMPT);
-            let Verdict { compared, over: o, under: u, under_complete: c, wrong } = reference.verdict;
+            reference.check(Instant::now(), &answer(knowledge, sight, got), &PROMPT);
+            let Verdict { compared, over: o, under: u, under_complete: c, wrong, .. } = reference.verdict;
             assert_eq!((compared, [o, u, c]), (1, [over, under, under_complete]), "{case}");
             assert_eq!(wrong.len() as u64, over + under, "{case}");
+        }
+    }
+
+    #[test]
+    fn answers_are_exact_again_once_none_is_wrong_any_more() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let answers = |all: &[(u64, bool)]| Verdict {
+            exact: all.iter().map(|&(ms, right)| (at(ms), right)).collect(),
+            ..Verdict::default()
+        };
+        let rows: [(&[(u64, bool)], Option<u64>); 6] = [
+            (&[], None),
+            (&[(5, true), (30, true)], Some(20)),
+            (&[(20, false), (30, true), (40, true)], Some(20)),
+            (&[(20, false), (30, true), (40, false), (60, true)], Some(50)),
+            (&[(20, true), (40, false)], None),
+            // What is wrong after the next fault is that one's.
+            (&[(20, false), (30, true), (90, true), (100, false)], Some(20)),
+        ];
+        for (all, expected) in rows {
+            let again = answers(all).exact_again(at(10), Some(at(100)));
+            assert_eq!(again, expected.map(Duration::from_millis), "{all:?}");
         }
     }
 }

@@ -1,12 +1,16 @@
 //! What a storm has come to: one JSON object, or lines for people.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::Write,
+    time::{Duration, Instant},
+};
 
 use serde::Serialize;
 
 use super::{
     measured::{Cost, Measured, Percentiles, Times},
     reference::Verdict,
+    scenario::{Fault, FaultKind},
     series::Stretch,
     target::Race,
 };
@@ -43,6 +47,8 @@ pub(super) struct Report {
     pub(super) visible_events_s: Option<f64>,
     pub(super) generator: Generator,
     pub(super) search: Option<Search>,
+    /// What went wrong on purpose.
+    pub(super) faults: Vec<Struck>,
     /// How it went over time, where that was asked for.
     pub(super) stretches: Vec<Stretch>,
     /// The first wrong answers, in words.
@@ -60,6 +66,16 @@ pub(super) struct Generator {
     pub(super) unchecked: u64,
     /// Cores that threads took in the mean.
     pub(super) cores: Cost,
+}
+
+/// A fault, and what came of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Struck {
+    pub(super) kind: FaultKind,
+    /// The scenario's time at which it began.
+    pub(super) at_s: f64,
+    /// Until answers were right about all ranks again and stayed so, until the next fault or the end; none where they did not.
+    pub(super) exact_again_ms: Option<f64>,
 }
 
 /// How the highest load was found.
@@ -96,12 +112,20 @@ pub(super) struct Run<'a> {
     pub(super) lost: u64,
     pub(super) rss_mb: Option<f64>,
     pub(super) search: Option<Search>,
+    /// Faults, and when they began.
+    pub(super) faults: &'a [(Fault, Instant)],
 }
 
 impl Report {
     pub(super) fn of(run: Run<'_>) -> Report {
         let Run { last, verdict, races, .. } = run;
-        let Verdict { compared, over, under, under_complete, wrong } = verdict;
+        let struck = (1..).zip(run.faults).map(|(next, &(Fault { kind, at_s, .. }, began))| {
+            let until = run.faults.get(next).map(|&(_, began)| began);
+            let exact_again_ms = verdict.exact_again(began, until).map(|time| time.as_secs_f64() * 1e3);
+            Struck { kind, at_s, exact_again_ms }
+        });
+        let faults: Vec<_> = struck.collect();
+        let Verdict { compared, over, under, under_complete, wrong, .. } = verdict;
         let rate = |time: fn(&Race) -> Duration| {
             let (events, time) = races
                 .iter()
@@ -136,14 +160,15 @@ impl Report {
                 cores: last.cost.cores(last.length),
             },
             search: run.search,
+            faults,
             stretches: last.stretches.clone(),
             wrong,
         }
     }
 
-    /// Whether nothing was credited that was not held, and nothing was lost.
+    /// Whether nothing was credited that was not held, and nothing was lost but on purpose.
     pub(super) fn is_right(&self) -> bool {
-        self.over == 0 && self.under_complete == 0 && self.lost == 0
+        self.over == 0 && self.under_complete == 0 && (self.lost == 0 || !self.faults.is_empty())
     }
 
     /// For people.
@@ -181,6 +206,11 @@ impl Report {
             "answers    {checked} checked: {over} over, {under} under, {under_complete} of them of complete ranks"
         )?;
         writeln!(out, "lost       {lost} events; lookups/s {:.0}", self.lookups_s)?;
+        for Struck { kind, at_s, exact_again_ms } in &self.faults {
+            let again =
+                exact_again_ms.map_or("not exact again".into(), |ms| format!("exact again after {ms:.0} ms"));
+            writeln!(out, "fault      {kind:?} at {at_s} s: {again}")?;
+        }
         if let (Some(bare), Some(visible)) = (self.bare_client_events_s, self.visible_events_s) {
             let part = 100.0 * visible / bare;
             writeln!(

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use kvtide::serving::Failure;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The scenarios that come with the program, each with its name.
-pub(super) const SHIPPED: [(&str, &str); 12] = [
+pub(super) const SHIPPED: [(&str, &str); 13] = [
     ("conversations", include_str!("../../../scenarios/conversations.toml")),
     ("agents", include_str!("../../../scenarios/agents.toml")),
     ("offload", include_str!("../../../scenarios/offload.toml")),
@@ -19,6 +19,7 @@ pub(super) const SHIPPED: [(&str, &str); 12] = [
     ("mooncake", include_str!("../../../scenarios/mooncake.toml")),
     ("azure", include_str!("../../../scenarios/azure.toml")),
     ("wide", include_str!("../../../scenarios/wide.toml")),
+    ("faults", include_str!("../../../scenarios/faults.toml")),
 ];
 
 /// One scenario.
@@ -39,6 +40,9 @@ pub(super) struct Scenario {
     pub(super) waves: Option<Waves>,
     /// Blocks amid prompts that go while those behind them stay.
     pub(super) holes: Option<Holes>,
+    /// What goes wrong between publishers and kvtide, in the order of time.
+    #[serde(default, rename = "fault")]
+    pub(super) faults: Vec<Fault>,
 }
 
 /// `[fleet]`: workers and what they have room for.
@@ -205,6 +209,43 @@ pub(super) struct Holes {
     pub(super) stored_per_hole: u32,
 }
 
+/// `[[fault]]`
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fault {
+    /// Seconds of the scenario's time from when the clock starts.
+    pub(super) at_s: f64,
+    pub(super) kind: FaultKind,
+    /// How many messages it strikes.
+    #[serde(default = "ten")]
+    pub(super) messages: u32,
+    /// Milliseconds of the wall's clock for which the bus is down.
+    #[serde(default = "five_hundred")]
+    pub(super) down_ms: u64,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum FaultKind {
+    /// Messages are lost.
+    Drop,
+    /// Each message comes twice.
+    Repeat,
+    /// Every other message of a rank comes behind the one after it.
+    Swap,
+    /// The end of each message is missing.
+    Cut,
+    /// The server of the bus is killed, and started again.
+    RestartBus,
+}
+
+fn ten() -> u32 {
+    10
+}
+fn five_hundred() -> u64 {
+    500
+}
 fn one<T: From<u8>>() -> T {
     T::from(1)
 }
@@ -315,6 +356,11 @@ impl Scenario {
             }
         }
         self.check_ranges()?;
+        for Fault { at_s, .. } in &self.faults {
+            if !(*at_s >= 0.0 && at_s.is_finite()) {
+                return Err(format!("fault.at_s: expected 0 or more, got {at_s}").into());
+            }
+        }
         let ranks = u64::from(fleet.workers) * u64::from(fleet.dp_ranks);
         if ranks > 65_536 {
             return Err(format!("expected at most 65536 ranks, got {ranks}").into());
@@ -395,6 +441,16 @@ mod tests {
             ("[prompts]", "[prompts]\nuser_tokens = [0, 2]", "of 1 or more, got [0, 2]"),
             ("[prompts]", "[prompts]\nfrom = 'x'", "unknown variant `x`"),
             ("[prompts]", "[prompts]\n[waves]\nevery_s = 1", "missing field `part`"),
+            (
+                "[prompts]",
+                "[prompts]\n[[fault]]\nat_s = -1\nkind = 'drop'",
+                "fault.at_s: expected 0 or more, got -1",
+            ),
+            (
+                "[prompts]",
+                "[prompts]\n[[fault]]\nat_s = 1\nkind = 'x'",
+                "unknown variant `x`, expected one of `drop`",
+            ),
             ("gpu_blocks = 8", "gpu_blocks = 8\ndisk_blocks = 8", "expected fleet.host_blocks too"),
             ("[load]", "[lode]", "unknown field `lode`"),
         ];

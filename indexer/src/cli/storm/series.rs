@@ -69,7 +69,12 @@ impl Series {
 }
 
 /// Lags and lookups together. A stretch that is not whole is left out, but for the only one.
-pub(super) fn stretches(lags: &Series, lookups: &Series, rss_mb: &[Option<f64>], length: Duration) -> Vec<Stretch> {
+pub(super) fn stretches(
+    lags: &Series,
+    lookups: &Series,
+    rss_mb: &[Option<f64>],
+    length: Duration,
+) -> Vec<Stretch> {
     let every = lags.every.min(length).as_secs_f64();
     let whole = ((length.as_secs_f64() / every).floor() as usize).max(1);
     let rows = lags.stretches.iter().zip(&lookups.stretches).enumerate().take(whole);
@@ -107,7 +112,8 @@ mod tests {
             lookups.note(at(seconds), Duration::from_micros(20), 1).unwrap();
         }
         let rows = stretches(&lags, &lookups, &[Some(7.0), None], Duration::from_secs(25));
-        let figures: Vec<_> = rows.iter().map(|row| (row.at_s, row.events_s, row.lookups_s, row.rss_mb)).collect();
+        let figures: Vec<_> =
+            rows.iter().map(|row| (row.at_s, row.events_s, row.lookups_s, row.rss_mb)).collect();
         assert_eq!(figures, [(0.0, 1.0, 0.1, Some(7.0)), (10.0, 4.0, 0.1, None)]);
         assert!((8900.0..9100.0).contains(&rows[0].lag_p99_ms), "{rows:?}");
         assert!((2.9..3.1).contains(&rows[1].lag_p99_ms), "{rows:?}");

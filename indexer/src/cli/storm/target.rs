@@ -2,6 +2,7 @@
 
 mod in_process;
 mod nats;
+mod nats_server;
 mod zmq;
 
 use std::{
@@ -16,6 +17,8 @@ use kvtide::{
 };
 use tokio::runtime::{Builder, Runtime};
 
+use nats_server::NatsServer;
+
 use super::{
     machine::FOLLOWING,
     plan::{Frame, MODEL, rank_of},
@@ -28,11 +31,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Takes messages.
 pub(super) trait Target: Send {
-    /// Sends a message as of now. Returns whether it is visible already.
+    /// Sends a message as of now.
     ///
     /// # Errors
     /// What keeps it from being sent.
-    fn send(&mut self, frame: Frame) -> Result<bool, Failure>;
+    fn send(&mut self, frame: Frame) -> Result<Fate, Failure>;
 
     /// Sends messages as fast as can be, each twice: to a plain subscriber on the same bus, and to the index. None where there is no
     /// bus.
@@ -40,6 +43,23 @@ pub(super) trait Target: Send {
     /// # Errors
     /// What keeps them from being sent, or from coming.
     fn race(&mut self, frames: Vec<Frame>, fleet: Fleet) -> Result<Option<Race>, Failure>;
+
+    /// Kills the bus, and starts it again after so long. Returns at once.
+    ///
+    /// # Errors
+    /// Where there is none that it has started.
+    fn restart(&mut self, down: Duration) -> Result<(), Failure>;
+}
+
+/// What has become of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It is visible.
+    Visible,
+    /// It will be, if it comes.
+    OnTheWay,
+    /// It was lost on purpose.
+    Dropped,
 }
 
 /// How long it took until the last of some messages had come.
@@ -57,6 +77,8 @@ pub(super) struct Race {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     InProcess,
+    /// A server that is started for it.
+    OwnNats,
     /// The server's address.
     Nats(String),
     Zmq,
@@ -69,8 +91,9 @@ impl FromStr for Place {
         match text {
             "in-process" => Ok(Place::InProcess),
             "zmq" => Ok(Place::Zmq),
+            "nats" => Ok(Place::OwnNats),
             url if url.starts_with("nats://") || url.starts_with("tls://") => Ok(Place::Nats(url.to_owned())),
-            other => Err(format!("expected in-process, nats://HOST:PORT or zmq, got {other}")),
+            other => Err(format!("expected in-process, nats, nats://HOST:PORT or zmq, got {other}")),
         }
     }
 }
@@ -80,7 +103,7 @@ impl Place {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Place::InProcess => "in-process",
-            Place::Nats(_) => "nats",
+            Place::OwnNats | Place::Nats(_) => "nats",
             Place::Zmq => "zmq",
         }
     }
@@ -89,7 +112,7 @@ impl Place {
     pub(super) fn publisher(&self, planned: Publisher) -> Publisher {
         match self {
             Place::InProcess => planned,
-            Place::Nats(_) => Publisher::Dynamo,
+            Place::OwnNats | Place::Nats(_) => Publisher::Dynamo,
             Place::Zmq => Publisher::Vllm,
         }
     }
@@ -116,6 +139,11 @@ impl Followed {
         let streams = bind(&indexer, scenario, *place == Place::Zmq)?;
         let target: Box<dyn Target> = match place {
             Place::InProcess => Box::new(in_process::InProcess::new(Arc::clone(&indexer), streams)),
+            Place::OwnNats => {
+                let server = NatsServer::start()?;
+                let over = nats::OverNats::start(&server.url(), &runtime, &feeds, &indexer, streams)?;
+                Box::new(over.owning(server))
+            }
             Place::Nats(url) => Box::new(nats::OverNats::start(url, &runtime, &feeds, &indexer, streams)?),
             Place::Zmq => Box::new(zmq::OverZmq::start(&runtime, &feeds, &indexer, streams)?),
         };

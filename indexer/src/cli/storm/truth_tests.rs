@@ -114,7 +114,9 @@ fn compare(name: &str, publisher: Publisher) -> (usize, usize) {
                     question.query.scope.adapter.as_deref(),
                     question.query.scope.tenant.as_deref(),
                 );
-                let kvtide::PromptContent::Tokens(tokens) = &question.query.prompt else { panic!("no tokens") };
+                let kvtide::PromptContent::Tokens(tokens) = &question.query.prompt else {
+                    panic!("no tokens")
+                };
                 let blocks = tokens.chunks_exact(scenario.fleet.block_size as usize);
                 let hashes: Vec<BlockHash> = blocks.map(|block| BlockHash::of(block, &[], seed)).collect();
                 assert_eq!(hashes.len(), names.len());

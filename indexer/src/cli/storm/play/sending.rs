@@ -16,7 +16,7 @@ use crate::cli::storm::{
     pace::wait,
     plan::Frame,
     sight::Sent,
-    target::Target,
+    target::{Fate, Target},
 };
 
 /// A phase is broken off where messages are sent so much later than they should be.
@@ -29,11 +29,10 @@ pub(super) struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
-    /// Sends a message. Returns what to look for, if it is not visible yet.
-    pub(super) fn send(&mut self, mut frame: Frame, due: Instant) -> Result<Option<Sent>, Failure> {
-        let sent = Sent::of(&frame, due);
+    /// Sends a message, once the truth has it.
+    pub(super) fn send(&mut self, mut frame: Frame) -> Result<Fate, Failure> {
         self.checker.note(&mut frame);
-        Ok((!self.target.send(frame)?).then_some(sent))
+        self.target.send(frame)
     }
 }
 
@@ -76,9 +75,10 @@ impl Sending<'_> {
             overloaded = lateness > OVERLOADED;
             let sent = Sent::of(&frame, due);
             events += sent.events;
-            match self.outlet.send(frame, due)? {
-                Some(sent) => self.sends.send(sent)?,
-                None => seen.note(&sent, Instant::now(), end)?,
+            match self.outlet.send(frame)? {
+                Fate::Visible => seen.note(&sent, Instant::now(), end)?,
+                Fate::OnTheWay => self.sends.send(sent)?,
+                Fate::Dropped => {}
             }
         }
         let (took, planned) =

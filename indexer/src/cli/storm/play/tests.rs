@@ -13,7 +13,7 @@ use crate::cli::storm::{
     reference::Verdict,
     scenario::Scenario,
     sight::Fleet,
-    target::{Followed, Place, Race, Target},
+    target::{Fate, Followed, Place, Race, Target},
 };
 
 /// Passes on all messages but one of so many.
@@ -24,13 +24,17 @@ struct Lossy {
 }
 
 impl Target for Lossy {
-    fn send(&mut self, frame: Frame) -> Result<bool, Failure> {
+    fn send(&mut self, frame: Frame) -> Result<Fate, Failure> {
         self.sent += 1;
-        if self.sent.is_multiple_of(self.lost_of) { Ok(true) } else { self.target.send(frame) }
+        if self.sent.is_multiple_of(self.lost_of) { Ok(Fate::Dropped) } else { self.target.send(frame) }
     }
 
     fn race(&mut self, frames: Vec<Frame>, fleet: Fleet) -> Result<Option<Race>, Failure> {
         self.target.race(frames, fleet)
+    }
+
+    fn restart(&mut self, down: Duration) -> Result<(), Failure> {
+        self.target.restart(down)
     }
 }
 

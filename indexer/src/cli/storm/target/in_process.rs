@@ -1,10 +1,10 @@
 //! Messages are applied where they are made, as a feed applies them: decoded, and each a version.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kvtide::{BoundStream, Format, Indexer, Message, serving::Failure};
 
-use super::{Race, Target};
+use super::{Fate, Race, Target};
 use crate::cli::storm::{plan::Frame, sight::Fleet};
 
 pub(super) struct InProcess {
@@ -20,7 +20,7 @@ impl InProcess {
 }
 
 impl Target for InProcess {
-    fn send(&mut self, frame: Frame) -> Result<bool, Failure> {
+    fn send(&mut self, frame: Frame) -> Result<Fate, Failure> {
         let stream = self.streams.get(frame.rank).unwrap_or(&self.streams[0]);
         let bytes = frame.message.sent_at(self.indexer.clock().wall_ms());
         let message = match &stream.stream().format {
@@ -28,10 +28,14 @@ impl Target for InProcess {
             Format::Engine(_) => Message::Batch { sequence: Some(frame.sequence), payload: &bytes },
         };
         self.indexer.apply(stream, message)?;
-        Ok(true)
+        Ok(Fate::Visible)
     }
 
     fn race(&mut self, _frames: Vec<Frame>, _fleet: Fleet) -> Result<Option<Race>, Failure> {
         Ok(None)
+    }
+
+    fn restart(&mut self, _down: Duration) -> Result<(), Failure> {
+        Err("there is no bus to restart in process; expected --target nats".into())
     }
 }

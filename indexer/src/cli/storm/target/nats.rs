@@ -20,7 +20,7 @@ use kvtide::{
 use kvtide_radix::{BlockHash, Rank, SequenceHash, Tier};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Race, Target, wait_until};
+use super::{Fate, Race, Target, nats_server::NatsServer, wait_until};
 use crate::cli::{
     cache::{Change, Piece},
     storm::{
@@ -45,9 +45,16 @@ pub(super) struct OverNats {
     /// The subject of a subscriber that only counts, and what it has counted.
     bare: String,
     counted: Arc<AtomicU64>,
+    /// The server, if it was started for this.
+    server: Option<Arc<NatsServer>>,
 }
 
 impl OverNats {
+    /// The same, with its server.
+    pub(super) fn owning(self, server: NatsServer) -> OverNats {
+        OverNats { server: Some(Arc::new(server)), ..self }
+    }
+
     pub(super) fn start(
         url: &str,
         following: &Runtime,
@@ -69,7 +76,7 @@ impl OverNats {
         let bare = subject("bare");
         let counted = count(url, &bare, following)?;
         let (subject, indexer) = (subject("backend"), Arc::clone(indexer));
-        let over = OverNats { runtime, client, subject, indexer, bare, counted };
+        let over = OverNats { runtime, client, subject, indexer, bare, counted, server: None };
         over.herald()?;
         Ok(over)
     }
@@ -111,9 +118,9 @@ impl OverNats {
 }
 
 impl Target for OverNats {
-    fn send(&mut self, frame: Frame) -> Result<bool, Failure> {
+    fn send(&mut self, frame: Frame) -> Result<Fate, Failure> {
         self.publish(frame.message)?;
-        Ok(false)
+        Ok(Fate::OnTheWay)
     }
 
     fn race(&mut self, frames: Vec<Frame>, fleet: Fleet) -> Result<Option<Race>, Failure> {
@@ -142,6 +149,12 @@ impl Target for OverNats {
             behind == 0
         })?;
         Ok(Some(Race { bare, visible: started.elapsed(), events }))
+    }
+
+    fn restart(&mut self, down: Duration) -> Result<(), Failure> {
+        let server = self.server.clone().ok_or("expected --target nats: a bus of others is not restarted")?;
+        std::thread::Builder::new().name("storm-restart".into()).spawn(move || server.restart(down))?;
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::{
 };
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
-use super::{Race, Target, wait_until};
+use super::{Fate, Race, Target, wait_until};
 use crate::cli::storm::{plan::Frame, sight::Fleet};
 
 /// Batches that a publisher keeps, as vLLM does by default.
@@ -85,7 +85,7 @@ async fn bind<S: Socket>() -> Result<(S, String), Failure> {
 }
 
 impl Target for OverZmq {
-    fn send(&mut self, frame: Frame) -> Result<bool, Failure> {
+    fn send(&mut self, frame: Frame) -> Result<Fate, Failure> {
         let payload = Bytes::from(frame.message.sent_at(self.indexer.clock().wall_ms()));
         let engine = &mut self.engines[frame.rank];
         engine.keep(frame.life, frame.sequence, &payload);
@@ -93,11 +93,15 @@ impl Target for OverZmq {
         message.push_back(Bytes::copy_from_slice(&frame.sequence.to_be_bytes()));
         message.push_back(payload);
         self.runtime.block_on(engine.publisher.send(message))?;
-        Ok(false)
+        Ok(Fate::OnTheWay)
     }
 
     fn race(&mut self, _frames: Vec<Frame>, _fleet: Fleet) -> Result<Option<Race>, Failure> {
         Ok(None)
+    }
+
+    fn restart(&mut self, _down: Duration) -> Result<(), Failure> {
+        Err("there is no bus to restart over ZMQ; expected --target nats".into())
     }
 }
 
