@@ -3,19 +3,19 @@
 use std::thread;
 
 use kvtide_tests::{Folder, harness::NatsServer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::finished::kvtide;
 
 /// A short run that must be right. Returns what it printed.
-fn right(scenario: &str, target: &str, more: &[&str]) -> Value {
+fn right(scenario: &str, target: &str, seconds: &str, more: &[&str]) -> Value {
     let arguments = [
         "storm",
         scenario,
         "--target",
         target,
         "--seconds",
-        "1",
+        seconds,
         "--ahead-mb",
         "16",
         "--json",
@@ -54,7 +54,7 @@ fn every_shipped_scenario_is_right_in_process() {
         thread::scope(|scope| {
             for name in some {
                 scope.spawn(|| {
-                    let report = right(name, "in-process", &[]);
+                    let report = right(name, "in-process", "1", &[]);
                     assert!(report["bare_client_events_s"].is_null(), "{report}");
                 });
             }
@@ -65,7 +65,7 @@ fn every_shipped_scenario_is_right_in_process() {
 #[test]
 fn over_a_bus_it_is_right_too_and_is_compared_with_a_plain_subscriber() {
     let nats = NatsServer::start();
-    let report = right("restarts", &nats.url(), &[]);
+    let report = right("restarts", &nats.url(), "1", &[]);
     assert_eq!(report["target"], "nats");
     for name in ["bare_client_events_s", "visible_events_s"] {
         assert!(report[name].as_f64().unwrap() > 0.0, "{name} in {report}");
@@ -74,7 +74,7 @@ fn over_a_bus_it_is_right_too_and_is_compared_with_a_plain_subscriber() {
 
 #[test]
 fn over_the_sockets_of_engines_it_is_right_too() {
-    let report = right("tenants", "zmq", &[]);
+    let report = right("tenants", "zmq", "1", &[]);
     assert_eq!(report["target"], "zmq");
 }
 
@@ -86,14 +86,46 @@ fn a_search_ends_with_half_of_the_highest_load() {
         "description = 'small'\n[fleet]\nworkers = 2\nblock_size = 64\ngpu_blocks = 512\n[load]\n\
          requests_per_second = 20\nwarm_requests = 50\n[prompts]\n",
     );
-    let search = ["--search", "--lag-limit-ms", "500", "--seconds", "0.2"];
-    let report = right(&file, "in-process", &search);
+    let search = ["--search", "--lag-limit-ms", "500"];
+    let report = right(&file, "in-process", "0.2", &search);
     let search = &report["search"];
     let trials = search["trials"].as_array().unwrap();
     assert!(trials.iter().any(|trial| trial["carried"] == true), "{report}");
     assert!(search["highest_events_s"].as_f64().unwrap() > 0.0, "{report}");
     let half = search["highest_rate"].as_f64().unwrap() / 2.0;
     assert_eq!(report["rate"].as_f64().unwrap(), half, "{report}");
+}
+
+#[test]
+fn a_bus_of_its_own_is_restarted_and_what_goes_wrong_is_told() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "faults.toml",
+        "description = 'faults'\n[fleet]\nworkers = 4\nblock_size = 64\ngpu_blocks = 512\n[load]\n\
+         requests_per_second = 100\nwarm_requests = 200\nqueries_per_check = 1\n[prompts]\n\
+         [[fault]]\nat_s = 0.2\nkind = 'repeat'\n[[fault]]\nat_s = 0.5\nkind = 'restart-bus'\ndown_ms = 200\n\
+         [[fault]]\nat_s = 1.5\nkind = 'drop'\n[[fault]]\nat_s = 1.7\nkind = 'cut'\n",
+    );
+    let page = folder.path("page.html");
+    let arguments = ["storm", &file, "--target", "nats", "--seconds", "2.5", "--json", "--log", "off"];
+    let finished = kvtide(&[&arguments[..], &["--every", "0.5", "--html", &page]].concat());
+    assert_eq!(finished.code, 0, "{finished:?}");
+    let report: Value = serde_json::from_str(&finished.out).unwrap();
+    assert_eq!((&report["over"], &report["under_complete"]), (&json!(0), &json!(0)), "{report}");
+    assert!(report["lost"].as_u64().unwrap() > 0, "{report}");
+    let faults = report["faults"].as_array().unwrap();
+    let kinds: Vec<_> = faults.iter().map(|fault| fault["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["repeat", "restart-bus", "drop", "cut"], "{report}");
+    assert!(faults[0]["exact_again_ms"].as_f64().unwrap() < 300.0, "{report}");
+    assert_eq!(report["stretches"].as_array().unwrap().len(), 5, "{report}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("<svg").count(), 5, "{page}");
+    assert!(page.contains("<polyline") && !page.contains("<script") && !page.contains("NaN"), "{page}");
+
+    // A bus of others stays as it is.
+    let nats = NatsServer::start();
+    kvtide(&["storm", &file, "--target", &nats.url(), "--seconds", "1", "--log", "off"])
+        .failed(1, &["expected --target nats", "a bus of others is not restarted"]);
 }
 
 #[test]

@@ -30,7 +30,9 @@ fn small(name: &str, publisher: Publisher) -> Scenario {
     let prompts = &mut scenario.prompts;
     prompts.conversations = 20;
     prompts.system_tokens = prompts.system_tokens.map(|tokens| tokens.min(1024));
-    prompts.systems = prompts.systems.min(4);
+    // So few that some of them meet.
+    prompts.systems = prompts.systems.min(2);
+    (prompts.adapters, prompts.tenants) = (prompts.adapters.min(1), prompts.tenants.min(1));
     scenario
 }
 
