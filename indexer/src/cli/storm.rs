@@ -3,6 +3,7 @@
 mod ahead;
 mod check;
 mod faults;
+mod live;
 mod machine;
 mod measured;
 mod message;

@@ -23,6 +23,9 @@ const QUESTION_BYTES: usize = 256;
 /// Between one look at whether something is over and the next.
 const PATIENCE: Duration = Duration::from_millis(20);
 
+/// Between one look at whether all is planned and the next.
+const NOTICE: Duration = Duration::from_millis(5);
+
 /// The thread that plans, by its name.
 pub(super) const THREAD: &str = "storm-plan";
 
@@ -68,8 +71,10 @@ impl Ahead {
     /// Waits until there is no room to plan on, or for so long.
     pub(super) fn fill(&self, patience: Duration) {
         let started = Instant::now();
+        // The thread notices what was taken a little later.
+        thread::sleep(NOTICE);
         while !self.full.load(Ordering::Relaxed) && started.elapsed() < patience {
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(NOTICE);
         }
     }
 }

@@ -93,11 +93,11 @@ impl Seen {
         Ok(Seen { lag: Times::new()?, lags, events: 0, blocks: 0, unseen_events: 0, cost: 0.0 })
     }
 
-    /// Notes a message that is visible now.
+    /// Notes a message that is visible now. Returns its lag.
     ///
     /// # Errors
     /// As [`Times::new`].
-    pub(super) fn note(&mut self, sent: &Sent, now: Instant, end: Instant) -> Result<(), Failure> {
+    pub(super) fn note(&mut self, sent: &Sent, now: Instant, end: Instant) -> Result<Duration, Failure> {
         let lag = now.saturating_duration_since(sent.due);
         self.lag.note(lag, sent.events);
         self.lags.note(sent.due, lag, sent.events)?;
@@ -105,7 +105,7 @@ impl Seen {
             self.events += sent.events;
             self.blocks += sent.blocks;
         }
-        Ok(())
+        Ok(lag)
     }
 
     /// Takes in what somebody else has seen.

@@ -22,6 +22,7 @@ use kvtide::{Indexer, Query, serving::Failure};
 use super::{
     ahead::{self, Ahead},
     check::Checker,
+    live::Live,
     machine::{FOLLOWING, seconds_of},
     measured::{Cost, Measured, Times},
     pace::{Pace, wait},
@@ -46,7 +47,8 @@ const START: Duration = Duration::from_millis(20);
 
 /// What is to be done in a phase: all that is due from its start to its end.
 #[derive(Clone, Copy)]
-struct Window {
+struct Window<'a> {
+    live: &'a Live,
     pace: Pace,
     /// The plan's time at the start.
     from: Duration,
@@ -117,7 +119,9 @@ impl Player {
         let before = [seconds_of(ahead::THREAD), seconds_of(FOLLOWING)];
         let start = Instant::now() + START;
         let pace = Pace::new(start, from, rate);
-        let window = Window { pace, from, start, until: pace.after(length), end: start + length, every };
+        let live = Live::new(length);
+        let window =
+            Window { live: &live, pace, from, start, until: pace.after(length), end: start + length, every };
         let (sends, sent) = channel();
         let over = AtomicBool::new(false);
         let (indexer, fleet): (&Indexer, Fleet) = (indexer, *fleet);
@@ -134,6 +138,7 @@ impl Player {
             let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;
             Ok::<_, Failure>((join(sending)?, join(asking)?, join(looking)?))
         })?;
+        live.end();
         let (sent, asked, (mut seen, rss_mb)) = (sending?, asking?, looking?);
         seen.take(&sent.seen)?;
         let stretches = stretches(&seen.lags, &asked.series, &rss_mb, sent.took);
@@ -194,6 +199,8 @@ impl Player {
                 self.checker.note(&mut frame);
                 frames.push(frame);
             }
+            // Planning takes a core, and would take it from one of the two.
+            self.plan_ahead();
             match self.target.race(frames, self.fleet)? {
                 Some(race) => races.push(race),
                 None => break,

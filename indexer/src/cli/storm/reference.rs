@@ -256,15 +256,18 @@ mod tests {
         }
     }
 
+    /// When an answer came, in milliseconds, and whether it was right.
+    type Said = (u64, bool);
+
     #[test]
     fn answers_are_exact_again_once_none_is_wrong_any_more() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let answers = |all: &[(u64, bool)]| Verdict {
+        let answers = |all: &[Said]| Verdict {
             exact: all.iter().map(|&(ms, right)| (at(ms), right)).collect(),
             ..Verdict::default()
         };
-        let rows: [(&[(u64, bool)], Option<u64>); 6] = [
+        let rows: [(&[Said], Option<u64>); 6] = [
             (&[], None),
             (&[(5, true), (30, true)], Some(20)),
             (&[(20, false), (30, true), (40, true)], Some(20)),

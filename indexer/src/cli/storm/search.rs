@@ -15,6 +15,9 @@ const FURTHEST: f64 = 65_536.0;
 /// The rate that is not carried is at most so many times the one that is.
 const CLOSE: f64 = 1.1;
 
+/// A rate is tried so many times before it counts as one that is not carried.
+const ATTEMPTS: u32 = 3;
+
 /// What is tried.
 pub(super) struct Trials<'a> {
     pub(super) player: &'a mut Player,
@@ -75,7 +78,17 @@ impl<'a> Trials<'a> {
         })
     }
 
+    /// A machine that does something else for a moment is not the limit: what is not carried is tried again.
     fn is_carried(&mut self, rate: f64) -> Result<bool, Failure> {
+        for _ in 0..ATTEMPTS {
+            if self.is_carried_now(rate)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_carried_now(&mut self, rate: f64) -> Result<bool, Failure> {
         self.player.plan_ahead();
         let measured: Measured = self.player.play(rate, self.length, self.length)?;
         self.unseen_events += measured.seen.unseen_events;

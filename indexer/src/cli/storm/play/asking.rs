@@ -34,7 +34,7 @@ pub(super) fn run(
     questions: &mut Ready<Question>,
     indexer: &Indexer,
     checker: &Checker,
-    window: Window,
+    window: Window<'_>,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
     let (mut lookups, mut recent, mut unchecked) = (Times::new()?, VecDeque::new(), 0);
@@ -52,6 +52,7 @@ pub(super) fn run(
         let time = due.elapsed();
         lookups.note(time, 1);
         series.note(due, time, 1)?;
+        window.live.answer(time);
         if let Some(names) = question.names {
             unchecked += u64::from(!checker.answer(answer, names));
         }

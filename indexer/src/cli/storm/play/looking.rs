@@ -24,10 +24,10 @@ pub(super) fn run(
     indexer: &Indexer,
     sent: &Receiver<Sent>,
     fleet: Fleet,
-    window: Window,
+    window: Window<'_>,
 ) -> Result<(Seen, Vec<Option<f64>>), Failure> {
     let (mut seen, mut unseen) = (Seen::new(window.start, window.every)?, Unseen::new(fleet));
-    let mut rss_mb = Vec::new();
+    let (mut rss_mb, mut shown) = (Vec::new(), Instant::now());
     let (mut all_sent, mut last) = (false, Instant::now());
     while !(all_sent && (unseen.count() == 0 || last.elapsed() > PATIENCE)) {
         // What is sent while this looks is for the next time.
@@ -46,12 +46,14 @@ pub(super) fn run(
             let mut noted = Ok(());
             unseen.look(indexer, |one| {
                 last = Instant::now();
-                noted = std::mem::replace(&mut noted, Ok(())).and_then(|()| seen.note(one, last, window.end));
+                let lag = seen.note(one, last, window.end).map(|lag| window.live.see(one.events, lag));
+                noted = std::mem::replace(&mut noted, Ok(())).and(lag);
             });
             noted?;
         } else if !all_sent {
             last = started;
         }
+        window.live.show(window.start, &mut shown);
         let ended = window.start.elapsed().div_duration_f64(window.every) as usize;
         while rss_mb.len() < ended {
             rss_mb.push(machine::rss_mb());

@@ -42,7 +42,7 @@ pub(super) struct Sending<'a> {
     pub(super) outlet: Outlet<'a>,
     /// Who looks for them.
     pub(super) sends: Sender<Sent>,
-    pub(super) window: Window,
+    pub(super) window: Window<'a>,
 }
 
 /// What has come of it.
@@ -65,7 +65,7 @@ impl Sending<'_> {
     pub(super) fn run(mut self) -> Result<AllSent, Failure> {
         let (mut late, mut seen) = (Times::new()?, Seen::new(self.window.start, self.window.every)?);
         let (mut events, mut overloaded) = (0, false);
-        let Window { pace, until, start, end, .. } = self.window;
+        let Window { pace, until, start, end, live, .. } = self.window;
         let mut last = start;
         while !overloaded && let Some(frame) = self.frames.next_if(&NEVER, |frame| frame.at < until) {
             let due = pace.due(frame.at);
@@ -76,7 +76,7 @@ impl Sending<'_> {
             let sent = Sent::of(&frame, due);
             events += sent.events;
             match self.outlet.send(frame)? {
-                Fate::Visible => seen.note(&sent, Instant::now(), end)?,
+                Fate::Visible => live.see(sent.events, seen.note(&sent, Instant::now(), end)?),
                 Fate::OnTheWay => self.sends.send(sent)?,
                 Fate::Dropped => {}
             }
