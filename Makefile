@@ -6,7 +6,7 @@ VENV := .venv
 VLLM_VENV := .venv-vllm
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test e2e-vllm test-dynamo shape lint rust models docs dynamo python tools clean
+.PHONY: demo test soak e2e-vllm test-dynamo shape lint rust models docs dynamo python tools clean
 
 # Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
 demo:
@@ -14,6 +14,14 @@ demo:
 
 # Installs what is missing, then runs everything.
 test: shape lint rust models docs dynamo python
+
+# Half an hour of load over a bus, with what came of each ten seconds, and a page with plots: whether memory and latency stay flat.
+SOAK_SECONDS ?= 1800
+soak: tools
+	mkdir -p target
+	$(CARGO) run --release --locked -p kvtide -- storm conversations --target nats --rate 4 --seconds $(SOAK_SECONDS) \
+		--every 10 --html target/soak.html --json --log warn > target/soak.json
+	@echo "target/soak.html has the plots"
 
 # Two real vLLM servers on the CPU, and kvtide beside them: 7 GB to install, ten minutes to run.
 e2e-vllm: $(VENV)/ready $(VLLM_VENV)/ready

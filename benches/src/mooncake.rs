@@ -1,4 +1,4 @@
-//! Requests of the Mooncake conversation trace (benches/traces), each served by a random rank.
+//! Requests of the Mooncake conversation trace (indexer/traces), each served by a random rank.
 
 use std::io::Error;
 

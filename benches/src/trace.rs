@@ -1,11 +1,11 @@
-//! Requests of the Mooncake conversation trace (benches/traces), with tokens made up for them.
+//! Requests of the Mooncake conversation trace (indexer/traces), with tokens made up for them.
 
 use std::io::{BufRead, BufReader, Error};
 
 use serde::Deserialize;
 
 const TRACE: &[u8] =
-    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/traces/conversation_trace.jsonl.zst"));
+    include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../indexer/traces/conversation_trace.jsonl.zst"));
 /// Tokens that one id of the trace stands for, the last id of a request for fewer.
 pub(crate) const ID_TOKENS: usize = 512;
 

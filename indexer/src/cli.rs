@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod cache;
 mod check_config;
 mod demo;
 mod query;
@@ -7,6 +8,7 @@ mod record;
 mod replay;
 mod serve;
 mod service_at;
+mod storm;
 mod token;
 mod top;
 
@@ -47,6 +49,8 @@ enum Command {
     Record(record::Arguments),
     /// Play recorded streams: of real engines, comparing every answer with the engine's own, or a recording.
     Replay(replay::Arguments),
+    /// Load kvtide with a simulated fleet, and hold its answers against the truth.
+    Storm(storm::Arguments),
 }
 
 /// Runs the command that the arguments name.
@@ -99,5 +103,6 @@ fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Token(arguments) => token::run(arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Storm(arguments) => storm::run(&arguments),
     }
 }

@@ -11,5 +11,6 @@ mod recordings;
 mod replay;
 mod serve;
 mod settings;
+mod storm;
 mod token;
 mod top;

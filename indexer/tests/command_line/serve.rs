@@ -11,7 +11,7 @@ const LISTEN: &str = "--listen=127.0.0.1:0";
 #[test]
 fn every_command_is_in_the_help_and_has_one() {
     let help = kvtide(&["--help"]);
-    for command in ["serve", "demo", "query", "check-config", "token", "replay"] {
+    for command in ["serve", "demo", "query", "check-config", "token", "replay", "storm"] {
         assert!(help.out.contains(&format!("\n  {command} ")), "{}", help.out);
         let finished = kvtide(&[command, "--help"]);
         assert_eq!((finished.code, finished.error.as_str()), (0, ""), "{command}");

@@ -62,7 +62,7 @@ fn the_table_is_that_of_the_command() {
 
 #[test]
 fn every_help_is_as_it_was() {
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 11] = [
         &[],
         &["serve"],
         &["demo"],
@@ -70,6 +70,7 @@ fn every_help_is_as_it_was() {
         &["check-config"],
         &["record"],
         &["replay"],
+        &["storm"],
         &["token"],
         &["token", "new"],
         &["top"],

@@ -1,13 +1,15 @@
 //! A simulated fleet: workers with LRU caches on the GPU and in host memory, and conversations that grow.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use kvtide::{BoundStream, Indexer, PromptContent, Query, Scope, ScopeQuery};
 use kvtide_events::{Hashing, sequence_hashes};
-use kvtide_radix::{Block, Blocks, Event, Group, Layer, Rank, Removed, Seed, SequenceHash, Stored, Tier};
+use kvtide_radix::{Block, Blocks, Event, Group, Layer, Rank, Removed, Seed, Stored};
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 
 use kvtide::serving::Failure;
+
+use crate::cli::cache::{Caches, Change, Piece};
 
 const MODEL: &str = "demo-model";
 const BLOCK_SIZE: u32 = 64;
@@ -29,20 +31,11 @@ pub(super) struct Fleet {
     random: StdRng,
 }
 
-/// A worker's caches. A block's stamp says when it was last used; of one prompt, later blocks are older, so that
-/// no block goes before those behind it.
+/// A worker, and what it holds.
 struct Worker {
     rank: Rank,
     events: u64,
-    stamps: u64,
-    gpu: Cache,
-    host: Cache,
-}
-
-#[derive(Default)]
-struct Cache {
-    by_name: BTreeMap<SequenceHash, u64>,
-    by_stamp: BTreeMap<u64, SequenceHash>,
+    caches: Caches,
 }
 
 impl Fleet {
@@ -51,9 +44,7 @@ impl Fleet {
         let workers = (1..=workers).map(|worker_id| Worker {
             rank: Rank { worker_id, dp_rank: 0 },
             events: 0,
-            stamps: 0,
-            gpu: Cache::default(),
-            host: Cache::default(),
+            caches: Caches::new([GPU_BLOCKS, HOST_BLOCKS, 0]),
         });
         let mut random = StdRng::seed_from_u64(seed);
         let conversations = (0..CONVERSATIONS).map(|_| new_conversation(&mut random)).collect();
@@ -107,66 +98,28 @@ impl Worker {
         let hashing = Hashing { block_size: BLOCK_SIZE, eagle: false };
         let contents: Vec<_> = hashing.block_hashes(prompt, &[], Seed::PLAIN).collect();
         let names: Vec<_> = sequence_hashes(contents.iter().copied()).collect();
-        let held = names.iter().take_while(|name| self.gpu.by_name.contains_key(name)).count();
-        let mut events = Vec::new();
-        let blocks = names.iter().zip(&contents).map(|(&name, &content)| Block { name, content });
-        let missing: Vec<_> = blocks.skip(held).collect();
-        if !missing.is_empty() {
-            let parent = held.checked_sub(1).map(|last| names[last]);
-            events.push(Event::Stored(Stored { layer: Layer::GPU, parent, blocks: Blocks::Hashed(missing) }));
-        }
-        self.stamps += names.len() as u64;
-        for (age, &name) in names.iter().enumerate() {
-            self.gpu.touch(name, self.stamps - age as u64);
-        }
-        self.evict(&mut events);
+        // Nobody asks for the texts again.
+        let pieces = names.iter().zip(&contents).map(|(&name, &content)| Piece { name, content, text: 0 });
+        let mut changes = Vec::new();
+        self.caches.serve(&pieces.collect::<Vec<_>>(), &mut changes);
+        let events: Vec<_> = changes.into_iter().map(event).collect();
         let first = self.events + 1;
         self.events += events.len() as u64;
         indexer.apply_events(stream, self.rank, Some(first), &events)?;
         Ok(())
     }
-
-    /// What no longer fits on the GPU goes to host memory; what no longer fits there is gone.
-    fn evict(&mut self, events: &mut Vec<Event>) {
-        let host = Layer::new(Tier::Host, Group::FULL);
-        let moved = self.gpu.shrink(GPU_BLOCKS);
-        if moved.is_empty() {
-            return;
-        }
-        events.push(Event::Stored(Stored {
-            layer: host,
-            parent: None,
-            blocks: Blocks::Named(moved.clone()),
-        }));
-        self.stamps += moved.len() as u64;
-        for (age, &name) in moved.iter().rev().enumerate() {
-            self.host.touch(name, self.stamps - age as u64);
-        }
-        events.push(Event::Removed(Removed { layer: Layer::GPU, names: moved }));
-        let gone = self.host.shrink(HOST_BLOCKS);
-        if !gone.is_empty() {
-            events.push(Event::Removed(Removed { layer: host, names: gone }));
-        }
-    }
 }
 
-impl Cache {
-    fn touch(&mut self, name: SequenceHash, stamp: u64) {
-        if let Some(before) = self.by_name.insert(name, stamp) {
-            self.by_stamp.remove(&before);
+/// A change as the worker tells of it.
+fn event(change: Change) -> Event {
+    match change {
+        Change::Stored { tier, parent, pieces } => {
+            let blocks = pieces.into_iter().map(|Piece { name, content, .. }| Block { name, content });
+            let layer = Layer::new(tier, Group::FULL);
+            Event::Stored(Stored { layer, parent, blocks: Blocks::Hashed(blocks.collect()) })
         }
-        self.by_stamp.insert(stamp, name);
-    }
-
-    /// Takes the blocks out that were used longest ago, until no more than `capacity` are left.
-    fn shrink(&mut self, capacity: usize) -> Vec<SequenceHash> {
-        let mut gone = Vec::new();
-        while self.by_name.len() > capacity
-            && let Some((_, name)) = self.by_stamp.pop_first()
-        {
-            self.by_name.remove(&name);
-            gone.push(name);
+        Change::Removed { tier, names } => {
+            Event::Removed(Removed { layer: Layer::new(tier, Group::FULL), names })
         }
-        gone
     }
 }
