@@ -21,10 +21,10 @@ fn small(name: &str, publisher: Publisher) -> Scenario {
     let fleet = &mut scenario.fleet;
     (fleet.workers, fleet.dp_ranks) = (3, fleet.dp_ranks.min(2));
     fleet.publisher = publisher;
-    fleet.gpu_blocks = 160;
+    fleet.gpu_blocks = 80;
     fleet.host_blocks = fleet.host_blocks.min(200);
     fleet.disk_blocks = fleet.disk_blocks.min(300);
-    scenario.load.warm_requests = 20;
+    scenario.load.warm_requests = 150;
     scenario.load.requests_per_second = 40.0;
     scenario.load.queries_per_check = 1;
     let prompts = &mut scenario.prompts;
