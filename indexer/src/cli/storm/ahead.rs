@@ -65,9 +65,7 @@ impl Ahead {
             .spawn(move || make(plan, &send_frames, &send_questions, &is_full))?;
         Ok(Ahead { frames: Ready::new(frames), questions: Ready::new(questions), full })
     }
-}
 
-impl Ahead {
     /// Waits until there is no room to plan on, or for so long.
     pub(super) fn fill(&self, patience: Duration) {
         let started = Instant::now();

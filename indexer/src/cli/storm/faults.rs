@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvtide::serving::Failure;
+use kvtide::{Clock, serving::Failure};
 
 use super::{
     plan::Frame,
@@ -84,6 +84,8 @@ impl Target for Faulty {
             None | Some(FaultKind::RestartBus) => self.target.send(frame)?,
             Some(FaultKind::Drop) => Fate::Dropped,
             Some(FaultKind::Repeat) => {
+                // The same bytes: at another time it would be another message.
+                frame.message.stamp(Clock::default().wall_ms());
                 self.target.send(frame.clone())?;
                 self.target.send(frame)?
             }
@@ -111,5 +113,71 @@ impl Target for Faulty {
 
     fn restart(&mut self, down: Duration) -> Result<(), Failure> {
         self.target.restart(down)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::cli::storm::{
+        plan::{Plan, Step},
+        scenario::Scenario,
+    };
+
+    /// Tells what is sent, each message a second after the one before it.
+    struct Told {
+        wall_ms: u64,
+        to: Sender<Vec<u8>>,
+    }
+
+    impl Target for Told {
+        fn send(&mut self, frame: Frame) -> Result<Fate, Failure> {
+            self.wall_ms += 1000;
+            self.to.send(frame.message.sent_at(self.wall_ms))?;
+            Ok(Fate::OnTheWay)
+        }
+
+        fn race(&mut self, _frames: Vec<Frame>, _fleet: Fleet) -> Result<Option<Race>, Failure> {
+            Ok(None)
+        }
+
+        fn restart(&mut self, _down: Duration) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    /// What comes of a scenario's first three messages, where the first two are struck.
+    fn sent(kind: FaultKind) -> Vec<Vec<u8>> {
+        let script = [Fault { at_s: 0.0, kind, messages: 2, down_ms: 0 }];
+        let (to, told) = channel();
+        let mut faulty = Faulty::new(Box::new(Told { wall_ms: 0, to }), &script, Begun::default());
+        let plan = Plan::new(&Scenario::find("conversations").unwrap()).unwrap();
+        let frames = plan.filter_map(|step| match step {
+            Step::Frame(mut frame) => {
+                (frame.warm, frame.rank) = (false, 0);
+                Some(frame)
+            }
+            Step::Question(_) => None,
+        });
+        for frame in frames.take(3) {
+            faulty.send(frame).unwrap();
+        }
+        drop(faulty);
+        told.into_iter().collect()
+    }
+
+    #[test]
+    fn messages_are_struck_as_the_script_says() {
+        let rows = [(FaultKind::Drop, 1), (FaultKind::Repeat, 5), (FaultKind::Swap, 3), (FaultKind::Cut, 3)];
+        for (kind, expected) in rows {
+            assert_eq!(sent(kind).len(), expected, "{kind:?}");
+        }
+        let repeated = sent(FaultKind::Repeat);
+        assert!(repeated[0] == repeated[1] && repeated[2] == repeated[3], "a repeat has the same bytes");
+        assert!(repeated[1] != repeated[2] && repeated[3] != repeated[4]);
+        // What is late keeps its number, and comes behind the next.
+        assert_ne!(sent(FaultKind::Swap)[0][..40], sent(FaultKind::RestartBus)[0][..40]);
     }
 }

@@ -18,8 +18,8 @@ pub(super) type Announced = (Change, Arc<Owner>);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Message {
     bytes: Vec<u8>,
-    /// Where the time stands, and in which form.
-    stamp: Stamp,
+    /// Where the time is to stand, and in which form; none once it does.
+    stamp: Option<Stamp>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,13 +53,19 @@ impl Message {
         self.bytes.truncate(self.bytes.len() - self.bytes.len() / 8 - 1);
     }
 
-    /// What is sent at a time, in milliseconds since the Unix epoch.
-    pub(super) fn sent_at(mut self, wall_ms: u64) -> Vec<u8> {
-        let (at, bytes) = match self.stamp {
-            Stamp::Milliseconds(at) => (at, wall_ms.to_be_bytes()),
-            Stamp::Seconds(at) => (at, (wall_ms as f64 / 1000.0).to_be_bytes()),
+    /// Says when it is sent, in milliseconds since the Unix epoch, unless that was said already.
+    pub(super) fn stamp(&mut self, wall_ms: u64) {
+        let (at, bytes) = match self.stamp.take() {
+            Some(Stamp::Milliseconds(at)) => (at, wall_ms.to_be_bytes()),
+            Some(Stamp::Seconds(at)) => (at, (wall_ms as f64 / 1000.0).to_be_bytes()),
+            None => return,
         };
         self.bytes[at..at + 8].copy_from_slice(&bytes);
+    }
+
+    /// What is sent at a time, in milliseconds since the Unix epoch.
+    pub(super) fn sent_at(mut self, wall_ms: u64) -> Vec<u8> {
+        self.stamp(wall_ms);
         self.bytes
     }
 
@@ -82,7 +88,7 @@ impl Message {
         write(write_str(&mut bytes, "kv-events"));
         write(write_str(&mut bytes, "payload"));
         write(write_bin(&mut bytes, &payload));
-        Message { bytes, stamp }
+        Message { bytes, stamp: Some(stamp) }
     }
 
     /// A batch of vLLM 0.28: an array of the time, events as maps, and the data-parallel rank.
@@ -96,7 +102,7 @@ impl Message {
             engine_event(&mut bytes, change, owner, block_size);
         }
         write(write_uint(&mut bytes, u64::from(sender.rank.dp_rank)));
-        Message { bytes, stamp }
+        Message { bytes, stamp: Some(stamp) }
     }
 }
 
