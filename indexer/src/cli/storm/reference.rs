@@ -126,9 +126,11 @@ impl Reference {
         verdict.under_complete += u64::from(under && one.knowledge == KnowledgeState::Complete);
         if (over || under) && verdict.wrong.len() < DESCRIBED {
             let (worker, dp_rank, knowledge) = (one.worker_id, one.dp_rank, one.knowledge.name());
-            let at = one.freshness.as_ref().and_then(|fresh| fresh.last_event_id).unwrap_or(0);
+            let (life, at) =
+                one.freshness.as_ref().map_or((0, None), |fresh| (fresh.generation, fresh.last_event_id));
+            let at = at.unwrap_or(0);
             verdict.wrong.push(format!(
-                "rank {worker}/{dp_rank}, {knowledge} at {at}: expected {truth:?} tokens on gpu, host and disk, got \
+                "rank {worker}/{dp_rank}, {knowledge} at {at} of life {life}: expected {truth:?} tokens on gpu, host and disk, got \
                  [{gpu}, {host}, {disk}]"
             ));
         }
