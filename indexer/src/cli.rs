@@ -93,11 +93,9 @@ fn parse() -> Result<Arguments, Failure> {
 }
 
 fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let traces = match &arguments.command {
-        Command::Serve(config) => config.traces.clone(),
-        _ => TracesConfig::default(),
-    };
-    let traces = start_log(&arguments.log, &traces)?;
+    let none = TracesConfig::default();
+    let traces = if let Command::Serve(config) = &arguments.command { &config.traces } else { &none };
+    let traces = start_log(&arguments.log, traces)?;
     let ended = match arguments.command {
         Command::Serve(config) => serve::run(&config),
         Command::Demo(arguments) => demo::run(&arguments),
