@@ -7,7 +7,7 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
-use tracing::info;
+use tracing::{Metadata, info};
 use tracing_subscriber::{
     EnvFilter, Layer,
     filter::{FilterExt, filter_fn},
@@ -38,7 +38,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub fn start_log(config: &LogConfig, traces: &TracesConfig) -> Result<Traces, Failure> {
     let traces = Traces::start(Collector::of(traces)?);
     // Spans are for a collector alone: lines of the log stay what they are, and without one no span is made.
-    let filter = EnvFilter::try_new(&config.level)?.and(filter_fn(|metadata| metadata.is_event()));
+    let filter = EnvFilter::try_new(&config.level)?.and(filter_fn(Metadata::is_event));
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let log = match config.format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),

@@ -109,8 +109,10 @@ fn endpoint(url: &str) -> Option<String> {
     let parsed: Uri = url.parse().ok()?;
     let authority = parsed.authority()?;
     let is_http = matches!(parsed.scheme_str(), Some("http" | "https"));
-    let has_port = authority.port().is_none() || authority.port_u16().is_some_and(|port| port > 0);
-    if !is_http || !has_port || authority.host().is_empty() || parsed.query().is_some() {
+    // Of a port that is none, nothing is told.
+    let has_port = authority.port_u16().is_some_and(|port| port > 0);
+    let has_none = authority.as_str().rsplit('@').next() == Some(authority.host());
+    if !is_http || !(has_port || has_none) || authority.host().is_empty() || parsed.query().is_some() {
         return None;
     }
     let url = url.trim_end_matches('/');

@@ -14,15 +14,15 @@ use crate::collector::{Collector, Manner, traced};
 const ROOM: u64 = 4096;
 const BATCH: u64 = 512;
 
-/// Asks so often, over one connection.
+/// Asks so often, over one connection. Nobody waits for a batch, which may take ten seconds.
 fn ask(kvtide: &Kvtide, times: u64) {
     let agent = ureq::Agent::new_with_defaults();
-    let started = Instant::now();
     for _request in 0..times {
+        let started = Instant::now();
         let mut response = agent.get(format!("{}/healthz", kvtide.url())).call().unwrap();
         assert_eq!(response.body_mut().read_to_string().unwrap(), "ok\n");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     }
-    assert!(started.elapsed() < Duration::from_millis(2 * times), "{:?}", started.elapsed());
 }
 
 /// Spans sent, and dropped.

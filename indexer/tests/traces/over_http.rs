@@ -71,7 +71,7 @@ fn every_request_is_a_span_with_its_route_and_what_it_was_about() {
         overlap(404, &[]),
         told(),
         overlap(400, &[]),
-        overlap(200, &answered(None, 2, 0, 2)),
+        overlap(200, &answered(None, 2, 0, 3)),
         expect("GET", "/healthz", 200, &[]),
         expect("DELETE", "/v1/workers/{id}", 200, &[]),
         expect("DELETE", "/v1/workers/{id}", 404, &[]),
