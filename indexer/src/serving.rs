@@ -37,8 +37,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A level that is none, or a collector that cannot be reached as it is configured.
 pub fn start_log(config: &LogConfig, traces: &TracesConfig) -> Result<Traces, Failure> {
     let traces = Traces::start(Collector::of(traces)?);
-    // Spans are for a collector alone: lines of the log stay what they are, and without one no span is made.
-    let filter = EnvFilter::try_new(&config.level)?.and(filter_fn(Metadata::is_event));
+    let filter = EnvFilter::try_new(&config.level)?.and(filter_fn(is_event));
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let log = match config.format {
         LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
@@ -46,6 +45,11 @@ pub fn start_log(config: &LogConfig, traces: &TracesConfig) -> Result<Traces, Fa
     };
     tracing_subscriber::registry().with(log).with(traces.layer()).init();
     Ok(traces)
+}
+
+/// Spans are for a collector alone: lines of the log have none, and without a collector none is made.
+fn is_event(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event()
 }
 
 /// The bus, if there is one.

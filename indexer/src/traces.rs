@@ -55,19 +55,8 @@ pub(crate) async fn over_http(request: Request, next: Next) -> Response {
 
 /// A method that HTTP knows. Others are whatever a client made up.
 fn known(method: &Method) -> Option<&'static str> {
-    let all = [
-        Method::GET,
-        Method::HEAD,
-        Method::POST,
-        Method::PUT,
-        Method::DELETE,
-        Method::CONNECT,
-        Method::OPTIONS,
-        Method::TRACE,
-        Method::PATCH,
-    ];
-    let names = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-    all.iter().zip(names).find_map(|(one, name)| (one == method).then_some(name))
+    let all = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+    all.into_iter().find(|name| *name == method.as_str())
 }
 
 /// The span of a request on the bus.
