@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kvtide::{
-    config::{Config, File, LogConfig, with_environment},
+    config::{Config, File, LogConfig, TracesConfig, with_environment},
     serving::{Failure, start_log},
 };
 
@@ -93,8 +93,10 @@ fn parse() -> Result<Arguments, Failure> {
 }
 
 fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
-    start_log(&arguments.log)?;
-    match arguments.command {
+    let none = TracesConfig::default();
+    let traces = if let Command::Serve(config) = &arguments.command { &config.traces } else { &none };
+    let traces = start_log(&arguments.log, traces)?;
+    let ended = match arguments.command {
         Command::Serve(config) => serve::run(&config),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Query(arguments) => query::run(&arguments),
@@ -104,5 +106,7 @@ fn obey(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Record(arguments) => record::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Storm(arguments) => storm::run(&arguments),
-    }
+    };
+    traces.stop();
+    ended
 }

@@ -14,7 +14,8 @@ use crate::{Limits, Stream};
 
 pub use file::File;
 pub use sections::{
-    LISTEN, LimitsConfig, LogConfig, LogFormat, NatsConfig, ServerConfig, SnapshotConfig, WorkersConfig,
+    LISTEN, LimitsConfig, LogConfig, LogFormat, NatsConfig, ServerConfig, SnapshotConfig, TracesConfig,
+    WorkersConfig,
 };
 pub use stream::{ANY_SUBJECT, CopiesConfig, StreamConfig};
 
@@ -45,6 +46,9 @@ pub struct Config {
     #[command(flatten)]
     #[expect(missing_docs, reason = "as above")]
     pub snapshot: SnapshotConfig,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "as above")]
+    pub traces: TracesConfig,
     #[command(flatten)]
     #[expect(missing_docs, reason = "as above")]
     pub workers: WorkersConfig,
@@ -218,7 +222,7 @@ impl Config {
 
     /// Settings that mean nothing without another.
     fn check_pairs(&self) -> Result<(), ConfigError> {
-        let Config { server, nats, snapshot, .. } = self;
+        let Config { server, nats, snapshot, traces, .. } = self;
         nats.check()?;
         check_pairs([
             (
@@ -236,6 +240,10 @@ impl Config {
             (
                 ("[snapshot] peer_tls_ca", snapshot.peer_tls_ca.is_some()),
                 ("[snapshot] peers", !snapshot.peers.is_empty()),
+            ),
+            (
+                ("[traces] otlp_tls_ca", traces.otlp_tls_ca.is_some()),
+                ("[traces] otlp", traces.otlp.is_some()),
             ),
         ])
     }

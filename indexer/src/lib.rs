@@ -55,6 +55,7 @@ pub mod serving;
 pub mod snapshot;
 mod stream;
 pub mod telemetry;
+pub mod traces;
 mod unreached;
 pub mod watched;
 

@@ -27,7 +27,7 @@ use axum::{
     Router,
     extract::{DefaultBodyLimit, State},
     http::header,
-    middleware::from_fn_with_state,
+    middleware::{from_fn, from_fn_with_state},
     response::IntoResponse,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -35,7 +35,7 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{Indexer, Readiness, access::Role, feed::Feeds, telemetry, watched::Watched};
+use crate::{Indexer, Readiness, access::Role, feed::Feeds, telemetry, traces, watched::Watched};
 use body::room;
 use connections::Connections;
 use contract::Contract;
@@ -125,6 +125,7 @@ pub struct Service {
     parts: Arc<Semaphore>,
     /// Large bodies: more at once than there are cores would only make all of them late.
     large: Arc<Semaphore>,
+    traced: bool,
 }
 
 impl Service {
@@ -155,7 +156,14 @@ impl Service {
             snapshots,
             parts,
             large,
+            traced: false,
         }
+    }
+
+    /// The same with spans of its requests, or without any.
+    #[must_use]
+    pub fn traced(self, traced: bool) -> Service {
+        Service { traced, ..self }
     }
 
     /// The same for those alone who may ask.
@@ -191,11 +199,13 @@ impl Service {
         let (routes, contract) = guarded.fold(open, OpenApiRouter::merge).split_for_parts();
         // Of strings and numbers alone, it is always JSON.
         self.contract = contract.to_pretty_json().unwrap_or_default().into();
-        routes
+        let traced = self.traced;
+        let routes = routes
             .fallback(async || Problem::no_such_route())
             .method_not_allowed_fallback(async || Problem::method_not_allowed())
             .layer(DefaultBodyLimit::max(self.limits.body_bytes))
-            .with_state(self)
+            .with_state(self);
+        if traced { routes.layer(from_fn(traces::over_http)) } else { routes }
     }
 
     /// Serves until `stop` is ready, then finishes the requests that are under way, or gives up on those that take

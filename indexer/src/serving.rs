@@ -7,36 +7,49 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
-use tracing::info;
-use tracing_subscriber::EnvFilter;
+use tracing::{Metadata, info};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    filter::{FilterExt, filter_fn},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::{
     Indexer,
     access::Tokens,
-    config::{LogConfig, LogFormat, NatsConfig, ServerConfig, SnapshotConfig},
+    config::{LogConfig, LogFormat, NatsConfig, ServerConfig, SnapshotConfig, TracesConfig},
     feed::Bus,
     service::{Access, NatsService, Service, ServiceLimits, Tls},
     snapshot::Peer,
     telemetry,
+    traces::{Collector, Traces},
     watched::{Watched, read_text},
 };
 
 /// What ends a program early, in words.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Writes the log on standard error from here on.
+/// Writes the log on standard error from here on, and sends spans of requests where that is configured.
 ///
 /// # Errors
-/// A level that is none.
-pub fn start_log(config: &LogConfig) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(&config.level)?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match config.format {
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    Ok(())
+/// A level that is none, or a collector that cannot be reached as it is configured.
+pub fn start_log(config: &LogConfig, traces: &TracesConfig) -> Result<Traces, Failure> {
+    let traces = Traces::start(Collector::of(traces)?);
+    let filter = EnvFilter::try_new(&config.level)?.and(filter_fn(is_event));
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = match config.format {
+        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_filter(filter).boxed(),
+    };
+    tracing_subscriber::registry().with(log).with(traces.layer()).init();
+    Ok(traces)
+}
+
+/// Spans are for a collector alone: lines of the log have none, and without a collector none is made.
+fn is_event(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event()
 }
 
 /// The bus, if there is one.

@@ -85,6 +85,8 @@ const SNAPSHOTS_FAILED: &str = "kvtide_snapshots_failed_total";
 const SNAPSHOT_SECONDS: &str = "kvtide_snapshot_seconds";
 const GONE: &str = "kvtide_ranks_gone_total";
 const FILES_REFUSED: &str = "kvtide_files_refused_total";
+const SPANS_SENT: &str = "kvtide_spans_sent_total";
+const SPANS_DROPPED: &str = "kvtide_spans_dropped_total";
 const VERSION: &str = "kvtide_version";
 
 /// Describes every metric to the recorder that is installed.
@@ -107,9 +109,22 @@ pub fn describe() {
         FILES_REFUSED,
         "Times that a file of tokens or certificates changed and could not be used."
     );
-    for counted in
-        [GONE, OBSERVATIONS, PREDICTED_OVER, PREDICTED_UNDER, SNAPSHOTS, SNAPSHOTS_FAILED, FILES_REFUSED]
-    {
+    describe_counter!(SPANS_SENT, "Spans of requests that a collector took.");
+    describe_counter!(
+        SPANS_DROPPED,
+        "Spans of requests that no collector took, or for which there was no room."
+    );
+    for counted in [
+        GONE,
+        OBSERVATIONS,
+        PREDICTED_OVER,
+        PREDICTED_UNDER,
+        SNAPSHOTS,
+        SNAPSHOTS_FAILED,
+        FILES_REFUSED,
+        SPANS_SENT,
+        SPANS_DROPPED,
+    ] {
         counter!(counted).increment(0);
     }
     describe_gauge!(
@@ -192,6 +207,11 @@ pub(crate) fn count_snapshot(written: bool, took: Duration) {
 /// Counts a file that changed and cannot be used.
 pub(crate) fn count_refused_file() {
     counter!(FILES_REFUSED).increment(1);
+}
+
+/// Counts spans that were sent, or dropped.
+pub(crate) fn count_spans(spans: usize, sent: bool) {
+    counter!(if sent { SPANS_SENT } else { SPANS_DROPPED }).increment(spans as u64);
 }
 
 /// Counts a query.

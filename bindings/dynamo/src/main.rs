@@ -7,7 +7,8 @@ use dynamo_runtime::{DistributedRuntime, Runtime, discovery::EventTransportKind}
 use kvtide::{
     Clock, Indexer, Scope,
     config::{
-        LimitsConfig, LogConfig, NatsConfig, ServerConfig, SnapshotConfig, WorkersConfig, with_environment,
+        LimitsConfig, LogConfig, NatsConfig, ServerConfig, SnapshotConfig, TracesConfig, WorkersConfig,
+        with_environment,
     },
     feed::{Bus, Feeds},
     service::Service,
@@ -36,6 +37,8 @@ struct Arguments {
     #[command(flatten)]
     snapshot: SnapshotConfig,
     #[command(flatten)]
+    traces: TracesConfig,
+    #[command(flatten)]
     workers: WorkersConfig,
     #[command(flatten)]
     limits: LimitsConfig,
@@ -59,8 +62,10 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Failure> {
     let arguments = Arguments::from_arg_matches(&with_environment(Arguments::command()).get_matches())?;
-    start_log(&arguments.log)?;
-    tokio::runtime::Runtime::new()?.block_on(arguments.serve())
+    let traces = start_log(&arguments.log, &arguments.traces)?;
+    let ended = tokio::runtime::Runtime::new()?.block_on(arguments.serve());
+    traces.stop();
+    ended
 }
 
 /// Follows what there is from the start on, and goes on with a snapshot as soon as its streams are known. Returns who keeps the
@@ -108,7 +113,8 @@ impl Arguments {
         let indexer = Arc::new(Indexer::new(self.limits.indexer(&self.workers), Clock::default()));
         let feeds = Arc::new(Feeds::new(Arc::clone(&indexer)));
         feeds.readiness().wait_for(DISCOVERY);
-        let service = Service::new(Arc::clone(&indexer), metrics, self.limits.service(), Arc::clone(&feeds));
+        let service = Service::new(Arc::clone(&indexer), metrics, self.limits.service(), Arc::clone(&feeds))
+            .traced(self.traces.otlp.is_some());
         let stop = CancellationToken::new();
         let workers = Workers::new(&dynamo).await?;
         let asked = workers.clone();

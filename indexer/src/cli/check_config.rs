@@ -8,6 +8,7 @@ use kvtide::{
     config::File,
     feed::check_endpoint,
     serving::{Doors, Failure, bus, peers},
+    traces::Collector,
 };
 
 #[derive(Args)]
@@ -22,6 +23,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let streams = config.streams()?;
     Doors::of(&config.server)?;
     peers(&config.snapshot)?;
+    Collector::of(&config.traces)?;
     if let Some(bus) = bus(&config.nats) {
         bus.check()?;
     }

@@ -34,7 +34,8 @@ pub(super) fn run(config: &Config) -> Result<ExitCode, Failure> {
         let listener = bind(config.server.listen).await?;
         let feeds = Arc::new(follow(&indexer, &config.nats, subjects, engines).await?);
         let service =
-            Service::new(Arc::clone(&indexer), metrics, config.limits.service(), Arc::clone(&feeds));
+            Service::new(Arc::clone(&indexer), metrics, config.limits.service(), Arc::clone(&feeds))
+                .traced(config.traces.otlp.is_some());
         if !peers.is_empty() {
             feeds.ask_peers(peers);
         }

@@ -137,6 +137,19 @@ pub struct SnapshotConfig {
     pub peer_tls_ca: Option<PathBuf>,
 }
 
+/// `[traces]`: where spans of requests go.
+#[derive(Args, Clone, PartialEq, Eq, Debug, Default)]
+#[command(next_help_heading = "[traces]")]
+pub struct TracesConfig {
+    /// An OpenTelemetry collector to send spans of requests to, by OTLP over HTTP, as http://HOST:4318; https:// asks for
+    /// TLS.
+    #[arg(id = "traces.otlp", long = "otlp", value_name = "URL")]
+    pub otlp: Option<String>,
+    /// Certificates of authorities to trust it by over HTTPS, as PEM; by default Mozilla's.
+    #[arg(id = "traces.otlp_tls_ca", long = "otlp-tls-ca", value_name = "FILE")]
+    pub otlp_tls_ca: Option<PathBuf>,
+}
+
 /// `[workers]`: when one is silent, and when it has gone.
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 #[command(next_help_heading = "[workers]")]

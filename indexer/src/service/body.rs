@@ -20,6 +20,7 @@ use tokio::{
     task::spawn_blocking,
     time::timeout,
 };
+use tracing::Span;
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, Type},
@@ -90,7 +91,8 @@ impl FromRequest<Service> for Body {
 
 /// Does what may wait, or takes long, where it is in nobody's way: connections share few threads.
 pub(super) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match spawn_blocking(work).await {
+    let span = Span::current();
+    match spawn_blocking(move || span.in_scope(work)).await {
         Ok(done) => done,
         // Nobody cancels it.
         Err(error) => resume_unwind(error.into_panic()),

@@ -12,13 +12,15 @@ use async_nats::{
         ServiceExt, endpoint::Endpoint, error::Error,
     },
 };
+use axum::http::StatusCode;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use opentelemetry::propagation::Extractor;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinHandle,
 };
-use tracing::{debug, info, warn};
+use tracing::{Instrument, Span, debug, info, warn};
 
 use super::{
     ServiceLimits,
@@ -32,6 +34,7 @@ use crate::{
     Indexer, Instance,
     access::Role,
     feed::{Bus, FeedError},
+    traces,
 };
 
 const CONTENT_TYPE: &str = "Content-Type";
@@ -158,9 +161,11 @@ impl Desk {
                 // Nobody waits for an answer.
                 continue;
             }
+            let headers = Headers(request.message.headers.as_ref());
+            let span = traces::on_bus(&request.message.subject, &headers);
             match self.place(&request.message) {
-                Ok(place) => drop(tokio::spawn(Arc::clone(&self).answer(request, place))),
-                Err(problem) => self.send(request, Err(problem)).await,
+                Ok(place) => drop(tokio::spawn(Arc::clone(&self).answer(request, place).instrument(span))),
+                Err(problem) => self.send(request, Err(problem)).instrument(span).await,
             }
         }
         // All places are free when all requests are answered.
@@ -217,6 +222,8 @@ impl Desk {
     }
 
     async fn send(&self, request: ServiceRequest, reply: Result<Reply, Problem>) {
+        let status = reply.as_ref().map_or_else(Problem::status, |_| StatusCode::OK);
+        traces::note_bus_status(&Span::current(), status);
         let sent = match reply {
             Ok(Reply { bytes, form }) => {
                 let headers = headers([(CONTENT_TYPE, form.media_type())]);
@@ -280,6 +287,19 @@ fn stated<'a>(headers: Option<&'a HeaderMap>, name: &str) -> Option<&'a str> {
     let mut named = headers.into_iter().flat_map(HeaderMap::iter);
     let (_, values) = named.find(|(other, _)| AsRef::<str>::as_ref(*other).eq_ignore_ascii_case(name))?;
     Some(values.first()?.as_str())
+}
+
+/// A request's headers, as a span's parent is looked for in them.
+struct Headers<'a>(Option<&'a HeaderMap>);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        stated(self.0, key)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.into_iter().flat_map(HeaderMap::iter).map(|(name, _)| name.as_ref()).collect()
+    }
 }
 
 fn headers<const N: usize>(headers: [(&str, &str); N]) -> HeaderMap {

@@ -1,6 +1,8 @@
 //! What asks how much of a prompt, or of each of several, every rank holds, and what comes back: the same over HTTP and on
 //! the bus.
 
+use std::slice;
+
 use kvtide_radix::{BlockHash, Rank};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -12,7 +14,7 @@ use super::{
     media,
     problem::Problem,
 };
-use crate::{Answer, Indexer, PromptContent, Query, ScopeQuery};
+use crate::{Answer, Indexer, PromptContent, Query, ScopeQuery, traces};
 
 #[derive(Deserialize, ToSchema, PartialEq, Debug)]
 #[schema(as = Overlap)]
@@ -109,7 +111,9 @@ impl Request {
         let Some(queries) = self.queries.take() else {
             let query = self.query()?;
             may_ask(&query)?;
-            return Ok(Reply::One(Box::new(indexer.overlap(&query)?)));
+            let answer = Box::new(indexer.overlap(&query)?);
+            traces::note_answers(slice::from_ref(&answer));
+            return Ok(Reply::One(answer));
         };
         if self != Request::default() {
             return Err(Problem::impossible("got queries and more, expected each query to say what it asks"));
@@ -120,7 +124,9 @@ impl Request {
         }
         let queries: Vec<Query> = queries.into_iter().map(Request::query).collect::<Result<_, _>>()?;
         queries.iter().try_for_each(may_ask)?;
-        Ok(Reply::Several { answers: indexer.overlap_all(&queries)? })
+        let answers = indexer.overlap_all(&queries)?;
+        traces::note_answers(&answers);
+        Ok(Reply::Several { answers })
     }
 
     fn query(self) -> Result<Query, Problem> {

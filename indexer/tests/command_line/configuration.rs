@@ -183,6 +183,7 @@ fn settings_that_mean_nothing_without_another() {
             "[snapshot]\npeer_tls_ca = \"f\"\n".into(),
             &["[snapshot] peer_tls_ca is given without [snapshot] peers"],
         ),
+        ("[traces]\notlp_tls_ca = \"f\"\n".into(), &["[traces] otlp_tls_ca is given without [traces] otlp"]),
     ]);
 }
 
@@ -198,6 +199,7 @@ fn files_that_are_named_have_to_be_there_and_of_their_kind() {
     let server = |setting: &str, file: &str| format!("[server]\n{setting} = {file:?}\n");
     let peers =
         |setting: &str, file: &str| format!("[snapshot]\npeers = [\"http://h:1\"]\n{setting} = {file:?}\n");
+    let traces = |file: &str| format!("[traces]\notlp = \"https://h\"\notlp_tls_ca = {file:?}\n");
     refuse_all(&[
         (server("tokens", &none), &["none: No such file"]),
         (server("tokens", &junk), &["junk: line 1: expected an object with sha256"]),
@@ -213,6 +215,8 @@ fn files_that_are_named_have_to_be_there_and_of_their_kind() {
         (nats("tls_ca", &none), &["none: No such file"]),
         (peers("peer_token", &none), &["none: No such file"]),
         (peers("peer_tls_ca", &junk), &["expected certificates of the authorities"]),
+        (traces(&none), &["none: No such file"]),
+        (traces(&junk), &["expected certificates of the authorities"]),
         (
             "[snapshot]\npeers = [\"h:1\"]\n".into(),
             &["expected a peer's address as http://HOST:PORT", "got h:1"],
@@ -220,6 +224,25 @@ fn files_that_are_named_have_to_be_there_and_of_their_kind() {
     ]);
     let refused = kvtide(&["serve", "--listen", "127.0.0.1:0", "--tokens", &junk]);
     assert!(!refused.error.contains("canary"), "{}", refused.error);
+}
+
+#[test]
+fn a_collector_has_an_address() {
+    let row = |url: &str, words: &'static [&'static str]| (format!("[traces]\notlp = {url:?}\n"), words);
+    refuse_all(&[
+        row("h:4318", &["[traces] otlp: expected a collector's address as http://HOST:PORT", "got h:4318"]),
+        row("", &["[traces] otlp: expected a collector's address"]),
+        row("grpc://h:4317", &["got grpc://h:4317"]),
+        row("http://", &["got http://"]),
+        row("http://h:65536", &["got http://h:65536"]),
+        row("http://h:0", &["got http://h:0"]),
+        row("http://h:4318?x=y", &["got http://h:4318?x=y"]),
+        row("http://a b:4318", &["got http://a b:4318"]),
+        row("http://user:secret@:4318", &["got http://:4318"]),
+    ]);
+    let refused = kvtide(&["serve", "--listen", "127.0.0.1:0", "--otlp", "ftp://user:secret@h"]);
+    assert!(!refused.error.contains("secret"), "{}", refused.error);
+    refused.failed(1, &["got ftp://h"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `POST /query` and `POST /query_by_hash`: how many leading tokens of a prompt each instance holds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice};
 
 use axum::extract::State;
 use kvtide_radix::BlockHash;
@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Answer, PromptContent, Query, QueryError, ReachTokens, ScopeQuery,
     service::{Service, body::Json, guard::Asker, media, problem::Problem},
+    traces,
 };
 
 #[derive(Deserialize, ToSchema)]
@@ -153,6 +154,7 @@ fn answer(service: &Service, partition: &Partition, query: Query) -> Result<Json
         | QueryError::TooManyMedia { .. }
         | QueryError::OtherHashing { .. } => Problem::from(error).into(),
     })?;
+    traces::note_answers(slice::from_ref(&answer));
     Ok(Json(Scores::of(&answer, |worker_id| workers.contain(worker_id))))
 }
 
