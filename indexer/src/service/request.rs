@@ -104,7 +104,7 @@ impl Request {
         mut self,
         indexer: &Indexer,
         limits: &ServiceLimits,
-        may_ask: impl Fn(&Query) -> Result<(), Problem>,
+        may_ask: impl Fn(&Query<'_>) -> Result<(), Problem>,
     ) -> Result<Reply, Problem> {
         let Some(queries) = self.queries.take() else {
             let query = self.query()?;
@@ -123,7 +123,7 @@ impl Request {
         Ok(Reply::Several { answers: indexer.overlap_all(&queries)? })
     }
 
-    fn query(self) -> Result<Query, Problem> {
+    fn query(self) -> Result<Query<'static>, Problem> {
         if self.queries.is_some() {
             return Err(Problem::impossible("got queries within queries, expected a prompt"));
         }
