@@ -220,7 +220,8 @@ impl Query<'_> {
             ranks.sort_by_key(|(_, reach)| best(*reach));
             ranks.truncate(limit);
         }
-        let ranks = ranks.into_iter().map(|(state, reach)| self.rank_answer(moment, &state, reach)).collect();
+        // By reference: consumed, the vector of all ranks would be kept for the few that are left of them.
+        let ranks = ranks.iter().map(|(state, reach)| self.rank_answer(moment, state, *reach)).collect();
         Answer {
             scope: AnswerScope {
                 fixed: moment.scope.clone(),

@@ -48,6 +48,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and texts alike, each written down at once")]
     pub(crate) fn new(
         kind: Kind,
         what: impl Into<String>,

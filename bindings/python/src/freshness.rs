@@ -100,6 +100,7 @@ pub(crate) struct FreshnessLimits(pub(crate) kvtide::FreshnessLimits);
 impl FreshnessLimits {
     #[new]
     #[pyo3(signature = (*, lag_over_best_ms = None, verified_age_ms = None, missing_events = None, knowledge = Vec::new()))]
+    #[expect(clippy::needless_pass_by_value, reason = "as Python hands it in")]
     fn new(
         lag_over_best_ms: Option<u64>,
         verified_age_ms: Option<u64>,

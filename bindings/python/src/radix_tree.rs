@@ -119,15 +119,21 @@ impl RadixTree {
         })
     }
 
-    fn change(&self, worker_id: u64, change: impl Fn(&mut kvtide_radix::Update<'_>, RankSlot), forget: bool) {
+    /// Applies an event to all ranks of a worker; without one they go.
+    fn apply_to_worker(&self, worker_id: u64, event: Option<&Event>) {
         let mut writing = self.writing.lock();
         let Writing { writer, slots } = &mut *writing;
         writer.update(|update| {
             for (_, &slot) in slots.iter().filter(|(rank, _)| rank.worker_id == worker_id) {
-                change(update, slot);
+                match event {
+                    Some(event) => {
+                        update.apply(slot, event);
+                    }
+                    None => update.leave(slot),
+                }
             }
         });
-        if forget {
+        if event.is_none() {
             slots.retain(|rank, _| rank.worker_id != worker_id);
         }
     }
@@ -186,20 +192,12 @@ impl RadixTree {
 
     /// Lets a worker go with all its blocks.
     fn remove_worker(&self, py: Python<'_>, worker_id: u64) {
-        fork::apart(py, || self.change(worker_id, |update, slot| update.leave(slot), true));
+        fork::apart(py, || self.apply_to_worker(worker_id, None));
     }
 
     /// Takes all blocks from a worker.
     fn clear_all_blocks(&self, py: Python<'_>, worker_id: u64) {
-        fork::apart(py, || {
-            self.change(
-                worker_id,
-                |update, slot| {
-                    update.apply(slot, &Event::Cleared);
-                },
-                false,
-            );
-        });
+        fork::apart(py, || self.apply_to_worker(worker_id, Some(&Event::Cleared)));
     }
 
     /// Everything that is held, as events in JSON that would bring it about.
