@@ -4,16 +4,17 @@ CARGO ?= cargo
 PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
+PACKAGE_VENV := .venv-package
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test soak e2e-vllm test-dynamo shape lint rust models docs dynamo python tools clean
+.PHONY: demo test soak e2e-vllm test-dynamo shape lint rust models docs dynamo python package wheel tools clean
 
 # Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
 demo:
 	$(CARGO) run --release --locked -p kvtide -- demo
 
 # Installs what is missing, then runs everything.
-test: shape lint rust models docs dynamo python
+test: shape lint rust models docs dynamo python package
 
 # Half an hour of load over a bus, with what came of each ten seconds, and a page with plots: whether memory and latency stay flat.
 SOAK_SECONDS ?= 1800
@@ -63,6 +64,20 @@ python: tools dynamo $(VENV)/ready
 	cd bindings/dynamo && $(CARGO) build --locked
 	$(VENV)/bin/python -m pytest -q --timeout 120 tests/python
 
+# The Python package, built and installed as its users do, in a fresh virtual environment.
+package:
+	$(CARGO) build --locked -p kvtide
+	cd bindings/python && $(CARGO) fmt --check
+	cd bindings/python && $(CARGO) clippy --all-targets --release --locked -- -D warnings
+	rm -rf $(PACKAGE_VENV)
+	$(PYTHON) -m venv $(PACKAGE_VENV)
+	$(PACKAGE_VENV)/bin/pip install --quiet ./bindings/python --requirement bindings/python/tests/requirements.txt
+	$(PACKAGE_VENV)/bin/python -m pytest -q --timeout 300 bindings/python/tests
+
+# A wheel of the Python package for Python 3.9 and newer, in target/wheels.
+wheel:
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir target/wheels ./bindings/python
+
 tools:
 	.ci/tools
 
@@ -80,4 +95,5 @@ $(VLLM_VENV)/ready: tests/python/e2e_vllm.txt
 clean:
 	$(CARGO) clean
 	cd bindings/dynamo && $(CARGO) clean
-	rm -rf $(VENV) $(VLLM_VENV)
+	cd bindings/python && $(CARGO) clean
+	rm -rf $(VENV) $(VLLM_VENV) $(PACKAGE_VENV)

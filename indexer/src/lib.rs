@@ -20,7 +20,7 @@
 //! let event = Event::Stored(Stored { layer: Layer::GPU, parent: None, blocks: Blocks::Hashed(blocks) });
 //! indexer.apply_events(&stream, Rank { worker_id: 7, dp_rank: 0 }, Some(1), &[event])?;
 //!
-//! let answer = indexer.overlap(&Query { prompt: PromptContent::Tokens(tokens), ..Query::default() })?;
+//! let answer = indexer.overlap(&Query { prompt: PromptContent::Tokens(tokens.into()), ..Query::default() })?;
 //! assert_eq!(answer.ranks[0].reach_tokens.map(|reach| reach.gpu), Some(128));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -16,11 +16,11 @@ use crate::{
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Query {
+pub struct Query<'a> {
     /// The scope, with the prompt's adapter and tenant.
     pub scope: ScopeQuery,
     /// The prompt.
-    pub prompt: PromptContent,
+    pub prompt: PromptContent<'a>,
     /// Whether blocks are keyed by pairs of tokens (EAGLE), where whoever asks says so: it must be as the scope has it.
     pub eagle: Option<bool>,
     /// Only these ranks, of those that are known.
@@ -33,15 +33,15 @@ pub struct Query {
     pub without_freshness: bool,
 }
 
-/// A prompt.
+/// A prompt. Its tokens need not be copied to be asked about.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PromptContent {
+pub enum PromptContent<'a> {
     /// Its tokens.
-    Tokens(Vec<u32>),
+    Tokens(Cow<'a, [u32]>),
     /// Its tokens, and the media among them.
     Multimodal {
         /// The tokens. Those that stand for a medium are whatever the engine takes for it.
-        tokens: Vec<u32>,
+        tokens: Cow<'a, [u32]>,
         /// The media.
         media: PromptMedia,
     },
@@ -78,9 +78,9 @@ impl PromptMedia {
     }
 }
 
-impl Default for PromptContent {
+impl Default for PromptContent<'_> {
     fn default() -> Self {
-        PromptContent::Tokens(Vec::new())
+        PromptContent::Tokens(Cow::Borrowed(&[]))
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Moment<'a> {
     pub(crate) unreached: Watch<'a>,
 }
 
-impl Query {
+impl Query<'_> {
     /// Tokens of the prompt, or of its blocks if it is given as hashes.
     pub(crate) fn tokens(&self, block_size: u32) -> u64 {
         match &self.prompt {
@@ -220,7 +220,8 @@ impl Query {
             ranks.sort_by_key(|(_, reach)| best(*reach));
             ranks.truncate(limit);
         }
-        let ranks = ranks.into_iter().map(|(state, reach)| self.rank_answer(moment, &state, reach)).collect();
+        // By reference: consumed, the vector of all ranks would be kept for the few that are left of them.
+        let ranks = ranks.iter().map(|(state, reach)| self.rank_answer(moment, state, *reach)).collect();
         Answer {
             scope: AnswerScope {
                 fixed: moment.scope.clone(),

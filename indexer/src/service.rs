@@ -42,6 +42,7 @@ use contract::Contract;
 use dynamo::Registry;
 use problem::Problem;
 
+pub use dynamo::router_events;
 pub use guard::Access;
 pub use nats::{NatsService, NatsServiceError};
 pub use state::{HeldBlocks, Presence, Worker, WorkerList};

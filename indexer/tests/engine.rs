@@ -83,7 +83,7 @@ impl World {
     }
 
     fn rank(&self) -> RankAnswer {
-        let prompt = PromptContent::Tokens(tokens(1..=20));
+        let prompt = PromptContent::Tokens(tokens(1..=20).into());
         self.indexer.overlap(&Query { prompt, ..Query::default() }).unwrap().ranks.remove(0)
     }
 

@@ -41,7 +41,7 @@ fn apply(indexer: &Indexer, stream: &BoundStream, sequence: u64) -> Result<u64, 
 /// The workers of a scope that reach the block.
 fn holders(indexer: &Indexer, model: &str) -> Vec<u64> {
     let scope = ScopeQuery::from(&Scope::new(model, 4));
-    let prompt = PromptContent::Tokens(vec![1; 4]);
+    let prompt = PromptContent::Tokens(vec![1; 4].into());
     let answer = indexer.overlap(&Query { scope, prompt, min_reach_tokens: 4, ..Query::default() });
     answer.unwrap().ranks.iter().map(|rank| rank.worker_id).collect()
 }

@@ -91,7 +91,7 @@ pub fn replay(
                 tenant: question.tenant.clone(),
                 ..ScopeQuery::default()
             };
-            let prompt = PromptContent::Tokens(question.tokens.clone());
+            let prompt = PromptContent::Tokens(question.tokens.as_slice().into());
             let answer = indexer.overlap(&Query { scope, prompt, ..Query::default() });
             // Before the first message nobody is known, and nothing is held.
             let ranks = answer?.ranks;

@@ -10,7 +10,7 @@ impl Indexer {
     ///
     /// # Errors
     /// [`QueryError`] where no scope fits, several do, or the prompt is too long.
-    pub fn overlap(&self, query: &Query) -> Result<Answer, QueryError> {
+    pub fn overlap(&self, query: &Query<'_>) -> Result<Answer, QueryError> {
         let started = Instant::now();
         let answer = self.find(&query.scope).and_then(|scope| {
             query.check_hashing(scope.hashing)?;
@@ -25,14 +25,14 @@ impl Indexer {
     ///
     /// # Errors
     /// As [`Indexer::overlap`], for the first that has no answer; and where the prompts are too long together.
-    pub fn overlap_all(&self, queries: &[Query]) -> Result<Vec<Answer>, QueryError> {
+    pub fn overlap_all(&self, queries: &[Query<'_>]) -> Result<Vec<Answer>, QueryError> {
         let started = Instant::now();
         let answers = self.answers(queries, started);
         telemetry::count_query(started.elapsed(), answers.is_ok());
         answers
     }
 
-    fn answers(&self, queries: &[Query], started: Instant) -> Result<Vec<Answer>, QueryError> {
+    fn answers(&self, queries: &[Query<'_>], started: Instant) -> Result<Vec<Answer>, QueryError> {
         let scopes = queries.iter().map(|query| self.find(&query.scope)).collect::<Result<Vec<_>, _>>()?;
         let (mut tokens, mut media) = (0_u64, 0_u64);
         for (query, scope) in queries.iter().zip(&scopes) {
@@ -76,7 +76,7 @@ impl Indexer {
         }
     }
 
-    fn answer(&self, query: &Query, moment: &Moment<'_>, started: Instant) -> Answer {
+    fn answer(&self, query: &Query<'_>, moment: &Moment<'_>, started: Instant) -> Answer {
         let mut answer = query.answer(moment);
         answer.collected_at_ms = self.clock.wall_ms();
         answer.took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);

@@ -24,6 +24,7 @@ use super::{
     problem::Problem,
 };
 
+pub use dump::router_events;
 pub(super) use registry::Registry;
 
 /// What whoever may ask may ask.

@@ -83,7 +83,7 @@ impl FromRequestParts<Service> for Asker {
 
 impl Asker {
     /// Whether all that a query is about may be seen.
-    pub(super) fn may_ask(&self, query: &Query) -> Result<(), Problem> {
+    pub(super) fn may_ask(&self, query: &Query<'_>) -> Result<(), Problem> {
         match &query.prompt {
             PromptContent::Hashes(_) => self.may_use_hashes(),
             PromptContent::Tokens(_) | PromptContent::Multimodal { .. } => {

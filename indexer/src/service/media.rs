@@ -84,9 +84,9 @@ pub(super) fn prompt(
     tokens: Vec<u32>,
     block_mm_infos: Option<Vec<Block>>,
     mm_objects: Option<Vec<Object>>,
-) -> Result<PromptContent, Problem> {
+) -> Result<PromptContent<'static>, Problem> {
     let media = match (block_mm_infos, mm_objects) {
-        (None, None) => return Ok(PromptContent::Tokens(tokens)),
+        (None, None) => return Ok(PromptContent::Tokens(tokens.into())),
         (Some(blocks), None) => PromptMedia::ByBlock(blocks.into_iter().map(|Block(media)| media).collect()),
         (None, Some(objects)) => {
             PromptMedia::ByTokens(objects.into_iter().map(Object::media).collect::<Result<_, _>>()?)
@@ -95,5 +95,5 @@ pub(super) fn prompt(
             return Err(Problem::impossible("got block_mm_infos and mm_objects, expected one of them"));
         }
     };
-    Ok(PromptContent::Multimodal { tokens, media })
+    Ok(PromptContent::Multimodal { tokens: tokens.into(), media })
 }

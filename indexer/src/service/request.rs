@@ -106,7 +106,7 @@ impl Request {
         mut self,
         indexer: &Indexer,
         limits: &ServiceLimits,
-        may_ask: impl Fn(&Query) -> Result<(), Problem>,
+        may_ask: impl Fn(&Query<'_>) -> Result<(), Problem>,
     ) -> Result<Reply, Problem> {
         let Some(queries) = self.queries.take() else {
             let query = self.query()?;
@@ -129,7 +129,7 @@ impl Request {
         Ok(Reply::Several { answers })
     }
 
-    fn query(self) -> Result<Query, Problem> {
+    fn query(self) -> Result<Query<'static>, Problem> {
         if self.queries.is_some() {
             return Err(Problem::impossible("got queries within queries, expected a prompt"));
         }

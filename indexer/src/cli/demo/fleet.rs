@@ -68,7 +68,7 @@ impl Fleet {
         let prompt = self.conversations[chosen].clone();
         let query = Query {
             scope: ScopeQuery { model: Some(MODEL.into()), ..ScopeQuery::default() },
-            prompt: PromptContent::Tokens(prompt.clone()),
+            prompt: PromptContent::Tokens(prompt.as_slice().into()),
             limit: Some(1),
             without_freshness: true,
             ..Query::default()

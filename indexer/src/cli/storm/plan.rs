@@ -55,7 +55,7 @@ pub(super) struct Frame {
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) at: Duration,
-    pub(super) query: Query,
+    pub(super) query: Query<'static>,
     /// The prompt's blocks, where the answer is held against the truth.
     pub(super) names: Option<Box<[SequenceHash]>>,
 }
@@ -251,7 +251,7 @@ impl Plan {
             write_tokens(piece.text, block_size, &mut tokens);
         }
         let scope = ScopeQuery { model: Some(MODEL.into()), adapter, tenant, ..ScopeQuery::default() };
-        let query = Query { scope, prompt: PromptContent::Tokens(tokens), ..Query::default() };
+        let query = Query { scope, prompt: PromptContent::Tokens(tokens.into()), ..Query::default() };
         let checked = self.questions.is_multiple_of(u64::from(self.scenario.load.queries_per_check));
         self.questions += 1;
         let names = checked.then(|| conversation.prompt.iter().map(|piece| piece.name).collect());

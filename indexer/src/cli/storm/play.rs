@@ -68,7 +68,7 @@ pub(super) struct Player {
     fleet: Fleet,
     checker: Checker,
     /// What was asked last, and how many were asked a second.
-    recent: VecDeque<Query>,
+    recent: VecDeque<Query<'static>>,
     asked_s: f64,
 }
 

@@ -84,22 +84,24 @@ fn write_partition(
     let workers = registry.workers(partition);
     let dump = index.mirror.lock().writer.dump(|rank| workers.contain(rank.worker_id));
     write!(to, "{{\"block_size\":{},\"events\":[", index.scope.block_size)?;
-    let mut event_id = 0;
-    for run in &dump.runs {
-        for span in run.held.iter().filter(|span| span.layer.group() == Group::FULL) {
-            for stored in (Holder { dump: &dump, run, span }).stores() {
-                if event_id > 0 {
-                    to.write_all(b",")?;
-                }
-                serde_json::to_writer(
-                    &mut *to,
-                    &event(dump.ranks[span.rank as usize].rank, span.layer, event_id, stored),
-                )?;
-                event_id += 1;
-            }
+    for (number, event) in router_events(&dump).enumerate() {
+        if number > 0 {
+            to.write_all(b",")?;
         }
+        serde_json::to_writer(&mut *to, &event)?;
     }
     to.write_all(b"]}")
+}
+
+/// What the ranks of a tree hold, as router events of Dynamo's that would bring it about. Their ids are made up.
+pub fn router_events(dump: &Dump) -> impl Iterator<Item = impl Serialize> {
+    let held = dump.runs.iter().flat_map(|run| run.held.iter().map(move |span| (run, span)));
+    let held = held.filter(|(_, span)| span.layer.group() == Group::FULL);
+    let stores = held.flat_map(|(run, span)| {
+        let rank = dump.ranks[span.rank as usize].rank;
+        Holder { dump, run, span }.stores().into_iter().map(move |stored| (rank, span.layer, stored))
+    });
+    (0..).zip(stores).map(|(event_id, (rank, layer, stored))| event(rank, layer, event_id, stored))
 }
 
 /// Blocks of one run that one rank holds in one layer.

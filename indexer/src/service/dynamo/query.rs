@@ -140,7 +140,7 @@ pub(super) async fn by_hashes(
 }
 
 /// Answers a query, whose scope states adapter and tenant alone.
-fn answer(service: &Service, partition: &Partition, query: Query) -> Result<Json<Scores>, Refusal> {
+fn answer(service: &Service, partition: &Partition, query: Query<'_>) -> Result<Json<Scores>, Refusal> {
     let (fixed, workers) = service.registry.find(partition)?;
     let ScopeQuery { adapter, tenant, .. } = query.scope;
     let scope = ScopeQuery { adapter, tenant, ..fixed };

@@ -22,7 +22,7 @@ pub(super) struct AllAsked {
     pub(super) lookups: Times,
     /// The same over time.
     pub(super) series: Series,
-    pub(super) recent: VecDeque<Query>,
+    pub(super) recent: VecDeque<Query<'static>>,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
     /// Seconds of the processor's time.

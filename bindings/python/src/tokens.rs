@@ -1,0 +1,171 @@
+//! A prompt's tokens as Python has them: a numpy array of `uint32` is read where it is, anything else is copied.
+
+use kvtide_events::Hashing;
+use numpy::{PyArrayDescrMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::{
+    exceptions::PyOverflowError,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple, PyType},
+};
+
+use crate::error::Fault;
+
+/// The tokens of one prompt.
+pub(crate) enum Tokens<'py> {
+    Shared(PyReadonlyArray1<'py, u32>),
+    Owned(Vec<u32>),
+}
+
+impl<'py> Tokens<'py> {
+    /// Reads integers of 0 to 2^32 - 1: a list, a tuple, a numpy array of any integer type, or anything else with a length that
+    /// can be iterated.
+    pub(crate) fn read(given: &Bound<'py, PyAny>) -> PyResult<Tokens<'py>> {
+        if is_array(given)? {
+            return Tokens::of_array(given);
+        }
+        let mut tokens = Vec::with_capacity(length(given, "token_ids")?);
+        each(given, "token_ids", |place, item| {
+            tokens.push(item.extract::<u32>().map_err(|error| not_a_token(place, item, &error))?);
+            Ok(())
+        })?;
+        Ok(Tokens::Owned(tokens))
+    }
+
+    fn of_array(given: &Bound<'py, PyAny>) -> PyResult<Tokens<'py>> {
+        if let Ok(array) = given.extract::<PyReadonlyArray1<'py, u32>>()
+            && array.as_slice().is_ok()
+        {
+            return Ok(Tokens::Shared(array));
+        }
+        let limit = u64::from(u32::MAX);
+        let array = integers(given, "token_ids", limit, "uint32")?;
+        Ok(Tokens::Shared(array.extract::<PyReadonlyArray1<'py, u32>>()?))
+    }
+
+    pub(crate) fn as_slice(&self) -> PyResult<&[u32]> {
+        match self {
+            Tokens::Shared(array) => array.as_slice().map_err(|_| {
+                Fault::invalid("token_ids", "an array with gaps", "one whose elements are neighbours").into()
+            }),
+            Tokens::Owned(tokens) => Ok(tokens),
+        }
+    }
+
+    /// Takes what tokens have to be for blocks of these: all of them complete.
+    pub(crate) fn windows(&self, hashing: Hashing, blocks: usize) -> PyResult<Vec<u32>> {
+        let (tokens, expected) = (self.as_slice()?, hashing.tokens(blocks));
+        if tokens.len() != expected {
+            let (got, expected) = (tokens.len(), format!("{expected} for {blocks} blocks"));
+            return Err(Fault::invalid("token_ids", format!("{got} tokens"), expected).into());
+        }
+        Ok(hashing.windows(tokens).flatten().copied().collect())
+    }
+}
+
+fn not_a_token(place: usize, item: &Bound<'_, PyAny>, error: &PyErr) -> Fault {
+    if error.is_instance_of::<PyOverflowError>(item.py()) {
+        let got = format!("another integer at index {place}");
+        Fault::invalid("token_ids", got, "integers of 0 to 4294967295")
+    } else {
+        Fault::wrong_type(format!("token_ids, index {place}"), item, "an integer")
+    }
+}
+
+/// Whether this is a numpy array. Where nobody has imported numpy nothing is, and it need not be installed.
+pub(crate) fn is_array(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static ARRAY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = given.py();
+    if given.is_exact_instance_of::<PyList>() {
+        return Ok(false);
+    }
+    if ARRAY.get(py).is_none() {
+        let modules = py.import("sys")?.getattr("modules")?;
+        let Some(numpy) = modules.cast::<PyDict>()?.get_item("numpy")? else { return Ok(false) };
+        let Ok(array) = numpy.getattr("ndarray") else { return Ok(false) };
+        ARRAY.get_or_init(py, || {
+            array.cast_into::<PyType>().map_or_else(|_| py.get_type::<PyType>().unbind(), Bound::unbind)
+        });
+    }
+    ARRAY.get(py).map_or(Ok(false), |array| given.is_instance(array.bind(py)))
+}
+
+/// An array of integers, none below 0 or above a limit, as neighbours of that type.
+pub(crate) fn integers<'py>(
+    given: &Bound<'py, PyAny>,
+    what: &str,
+    limit: u64,
+    dtype: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = given.cast::<PyUntypedArray>()?;
+    if array.ndim() != 1 {
+        let got = format!("an array of {} dimensions", array.ndim());
+        return Err(Fault::invalid(what, got, "an array of one dimension").into());
+    }
+    let kind = array.dtype().kind();
+    if !matches!(kind, b'i' | b'u') {
+        let got = format!("an array of {}", array.dtype().str()?);
+        return Err(Fault::new(crate::error::Kind::WrongType, what, got, "an array of integers").into());
+    }
+    if array.len() > 0 {
+        let (least, most) = (given.call_method0("min")?, given.call_method0("max")?);
+        if least.lt(0)? || most.gt(limit)? {
+            return Err(
+                Fault::invalid(what, "integers beyond these", format!("integers of 0 to {limit}")).into()
+            );
+        }
+    }
+    let numpy = given.py().import("numpy")?;
+    numpy.getattr("require")?.call1((given, dtype, ("C_CONTIGUOUS", "ALIGNED")))
+}
+
+/// How many items there are. Text, bytes and mappings are no lists of numbers.
+pub(crate) fn length(given: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
+    // Whether something is a mapping takes 0.5 us to find out.
+    if given.is_exact_instance_of::<PyList>() || given.is_exact_instance_of::<PyTuple>() {
+        return given.len();
+    }
+    let is_none = given.is_instance_of::<PyString>()
+        || given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<PyByteArray>()
+        || given.cast::<PyMapping>().is_ok();
+    match given.len() {
+        Ok(length) if !is_none => Ok(length),
+        Ok(_) | Err(_) => {
+            Err(Fault::wrong_type(what, given, "a list, a tuple, an array or another sequence").into())
+        }
+    }
+}
+
+/// Hands each item on, with its index.
+pub(crate) fn each<'py>(
+    given: &Bound<'py, PyAny>,
+    what: &str,
+    mut take: impl FnMut(usize, &Bound<'py, PyAny>) -> PyResult<()>,
+) -> PyResult<()> {
+    if let Ok(list) = given.cast_exact::<PyList>() {
+        for (place, item) in list.iter().enumerate() {
+            take(place, &item)?;
+        }
+        return Ok(());
+    }
+    if let Ok(tuple) = given.cast_exact::<PyTuple>() {
+        for (place, item) in tuple.iter_borrowed().enumerate() {
+            take(place, &item)?;
+        }
+        return Ok(());
+    }
+    length(given, what)?;
+    for (place, item) in given.try_iter()?.enumerate() {
+        take(place, &item?)?;
+    }
+    Ok(())
+}
+
+/// Tokens as the service takes them: four bytes each, little-endian.
+#[pyo3::pyfunction]
+pub(crate) fn token_bytes<'py>(token_ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let tokens = Tokens::read(token_ids)?;
+    let bytes: Vec<u8> = tokens.as_slice()?.iter().flat_map(|token| token.to_le_bytes()).collect();
+    Ok(PyBytes::new(token_ids.py(), &bytes))
+}
