@@ -150,13 +150,20 @@ impl Plan {
             ready: VecDeque::new(),
         };
         plan.after(Duration::ZERO, Action::Arrive);
-        if let Some(restarts) = scenario.restarts {
-            plan.after(Duration::from_secs_f64(restarts.every_s), Action::Restart { worker: 0 });
-        }
-        if let Some(waves) = scenario.waves {
-            plan.after(Duration::from_secs_f64(waves.every_s), Action::Wave);
+        if !plan.is_warm() {
+            plan.start_clock();
         }
         Ok(plan)
+    }
+
+    /// What happens by the clock begins: before that nobody knows who was there yet.
+    fn start_clock(&mut self) {
+        if let Some(restarts) = self.scenario.restarts {
+            self.after(Duration::from_secs_f64(restarts.every_s), Action::Restart { worker: 0 });
+        }
+        if let Some(waves) = self.scenario.waves {
+            self.after(Duration::from_secs_f64(waves.every_s), Action::Wave);
+        }
     }
 
     fn after(&mut self, time: Duration, action: Action) {
@@ -238,6 +245,9 @@ impl Plan {
             }
         }
         self.requests += 1;
+        if self.requests == self.scenario.load.warm_requests {
+            self.start_clock();
+        }
         let prefill = Duration::from_secs_f64(self.scenario.load.prefill_ms / 1000.0);
         self.after(prefill, Action::Serve { chosen, age, answer });
     }
