@@ -378,3 +378,22 @@ pub(super) fn number_of(rank: Rank, dp_ranks: u32, ranks: usize) -> Option<usize
     let number = worker.checked_mul(u64::from(dp_ranks))? + u64::from(rank.dp_rank);
     usize::try_from(number).ok().filter(|&number| number < ranks && rank.dp_rank < dp_ranks)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_starts_again_before_the_clock_does() {
+        let mut scenario = Scenario::find("restarts").unwrap();
+        (scenario.fleet.workers, scenario.load.warm_requests) = (4, 900);
+        let frames = Plan::new(&scenario).unwrap().filter_map(|step| match step {
+            Step::Frame(frame) => Some(frame),
+            Step::Question(_) => None,
+        });
+        let (warm, timed): (Vec<_>, Vec<_>) = frames.take(20_000).partition(|frame| frame.warm);
+        assert!(warm.len() > 1000, "{} warm messages", warm.len());
+        assert!(warm.iter().all(|frame| frame.life == 1));
+        assert!(timed.iter().any(|frame| frame.life > 1));
+    }
+}
