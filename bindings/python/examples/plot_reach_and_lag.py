@@ -12,11 +12,12 @@ import argparse
 import random
 import threading
 import time
+from typing import cast
 
 import kvtide
 import matplotlib
-import msgpack
 import zmq
+from msgpack import packb  # type: ignore[import-untyped]
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
@@ -49,7 +50,7 @@ class Engine(threading.Thread):
                 event = ["BlockRemoved", list(range(held - count + 1, held + 1)), "GPU"]
                 held -= count
             time.sleep(self.delay_s * draw.uniform(0.5, 1.5))
-            batch: bytes = msgpack.packb([happened, [event], 0])
+            batch = cast("bytes", packb([happened, [event], 0]))
             self.socket.send_multipart([b"kv", sequence.to_bytes(8, "big"), batch])
             sequence += 1
             time.sleep(draw.uniform(0.005, 0.03))

@@ -10,7 +10,7 @@ from kvtide import _native
 
 PACKAGE = Path(__file__).parents[1]
 EXAMPLES = PACKAGE / "examples"
-INSTALLED = Path(kvtide.__file__).parent
+SOURCES = PACKAGE / "python" / "kvtide"
 
 WRONG = """
 import kvtide
@@ -33,7 +33,7 @@ def run(*command):
 
 @pytest.mark.parametrize("checker", [("mypy", "--strict"), ("pyright", "--pythonpath", sys.executable)], ids=lambda checker: checker[0])
 def test_checkers_find_nothing_in_the_package_and_its_examples(checker):
-    checked = run(*checker, INSTALLED, EXAMPLES)
+    checked = run(*checker, SOURCES, EXAMPLES)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
