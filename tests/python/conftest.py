@@ -293,3 +293,15 @@ def both():
     yield Both(dynamo, KvtideIndexer(kvtide))
     dynamo.stop()
     kvtide.stop()
+
+
+@pytest.fixture
+def fleet(nats_url, tmp_path):
+    """A Dynamo fleet of the test's own, which ends with it."""
+    from fleet import Fleet
+
+    folder = tmp_path / "discovery"
+    folder.mkdir()
+    fleet = Fleet(nats_url, folder)
+    yield fleet
+    fleet.stop()

@@ -3,20 +3,10 @@
 import signal
 import time
 
-import pytest
 from conftest import BLOCK_SIZE, wait_for
-from fleet import GAP_S, Fleet
+from fleet import GAP_S
 
 LEASE_S = 15
-
-
-@pytest.fixture
-def fleet(nats_url, tmp_path):
-    folder = tmp_path / "discovery"
-    folder.mkdir()
-    fleet = Fleet(nats_url, folder)
-    yield fleet
-    fleet.stop()
 
 
 def test_workers_are_known_by_discovery_and_what_they_hold_by_their_events(fleet):

@@ -6,7 +6,6 @@ import os
 
 import pytest
 from conftest import wait_for
-from fleet import Fleet
 from routing import Phase, Router
 
 BLOCK_SIZE = 16
@@ -61,15 +60,6 @@ class BesideDynamo(Router):
         requests = [([*history], self.random.choice(engines).rank, ANSWER_TOKENS) for history in histories]
         for history, (answer, _) in zip(histories, self.router.complete(*requests)):
             history.extend(answer)
-
-
-@pytest.fixture
-def fleet(nats_url, tmp_path):
-    folder = tmp_path / "discovery"
-    folder.mkdir()
-    fleet = Fleet(nats_url, folder)
-    yield fleet
-    fleet.stop()
 
 
 @pytest.mark.timeout(120 + 3 * REQUESTS)
