@@ -3,7 +3,12 @@
 use std::{io, sync::Arc, time::Duration};
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
@@ -19,7 +24,11 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use super::{ServiceLimits, threads::Threads, tls::Tls};
+use super::{
+    ServiceLimits,
+    threads::{Answers, Threads},
+    tls::Tls,
+};
 use crate::watched::Watched;
 
 /// How long a stop waits for requests that are under way.
@@ -68,9 +77,9 @@ impl Connections {
             let Ok(place) = Arc::clone(room).acquire_owned().await else { return };
             let stream = accept(listener).await.into_std();
             let (connections, watcher) = (self.clone(), graceful.watcher());
-            thread.spawn(async move {
+            thread.spawn(|answers| async move {
                 match stream.and_then(TcpStream::from_std) {
-                    Ok(stream) => connections.serve_one(stream, watcher).await,
+                    Ok(stream) => connections.serve_one(stream, watcher, &answers).await,
                     Err(error) => warn!(%error, "a connection is dropped"),
                 }
                 drop(place);
@@ -78,26 +87,37 @@ impl Connections {
         }
     }
 
-    async fn serve_one(self, stream: TcpStream, watcher: Watcher) {
+    async fn serve_one(self, stream: TcpStream, watcher: Watcher, answers: &Answers) {
         // A client that does not read its answer is given up by the system.
         let patience = SockRef::from(&stream).set_tcp_user_timeout(Some(self.limits.request));
         if let Err(error) = stream.set_nodelay(true).and(patience) {
             debug!(%error, "a connection that has ended already");
         }
         let Some(tls) = self.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.now().0))) else {
-            return self.speak(stream, watcher).await;
+            return self.speak(stream, watcher, answers).await;
         };
         match timeout(self.limits.request, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.speak(stream, watcher).await,
+            Ok(Ok(stream)) => self.speak(stream, watcher, answers).await,
             Ok(Err(error)) => debug!(%error, "a connection without TLS, or with another one"),
             Err(_) => debug!("a connection that did not finish its TLS handshake in time"),
         }
     }
 
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin + 'static>(self, stream: S, watcher: Watcher) {
+    async fn speak<S>(self, stream: S, watcher: Watcher, answers: &Answers)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.limits.idle);
-        let service = TowerToHyperService::new(self.router);
+        let router = TowerToHyperService::new(self.router);
+        let service = service_fn(|request: Request<Incoming>| {
+            let answer = router.call(request);
+            async move {
+                let answer = answer.await;
+                answers.note();
+                answer
+            }
+        });
         let connection = http.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             debug!(%error, "a connection ended early");

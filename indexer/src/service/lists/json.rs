@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use memchr::memchr;
 
-use super::{Hash, Lists};
+use super::{
+    Hash, Lists,
+    hashes::{self, signed},
+};
 
 /// A hash in hexadecimal digits, behind `0x`.
 const LONGEST_HASH: usize = 18;
@@ -21,7 +24,16 @@ pub(in crate::service) fn cut(document: &[u8]) -> Option<(Vec<u8>, Lists)> {
         let inside = &document[at..];
         let rest = match name_before(&document[..opening]) {
             Some(b"token_ids") => read(inside, token, &mut lists.token_ids)?,
-            Some(b"block_hashes") => read(inside, hash, &mut lists.block_hashes)?,
+            Some(b"block_hashes") => {
+                let closing = at + memchr(b']', inside)?;
+                match hashes::read(document, at, closing) {
+                    Some(hashes) => {
+                        lists.block_hashes.push_back(hashes);
+                        &document[closing..]
+                    }
+                    None => read(inside, hash, &mut lists.block_hashes)?,
+                }
+            }
             Some(_) | None => continue,
         };
         short.extend_from_slice(&document[kept..at]);
@@ -49,6 +61,18 @@ fn read<'a, T>(
 ) -> Option<&'a [u8]> {
     // Numbers take four bytes and more, mostly; else the list grows.
     let mut numbers = Vec::with_capacity(memchr(b']', inside)? / 4);
+    let rest = read_all(inside, number, &mut numbers)?;
+    lists.push_back(numbers);
+    Some(rest)
+}
+
+/// Reads a list number by number.
+#[inline(always)]
+pub(super) fn read_all<'a, T>(
+    inside: &'a [u8],
+    number: impl Fn(&'a [u8]) -> Option<(T, &'a [u8])>,
+    numbers: &mut Vec<T>,
+) -> Option<&'a [u8]> {
     let mut rest = trim(inside);
     if rest.first() != Some(&b']') {
         loop {
@@ -59,13 +83,12 @@ fn read<'a, T>(
             rest = trim(next);
         }
     }
-    lists.push_back(numbers);
     rest.starts_with(b"]").then_some(rest)
 }
 
 /// What comes behind JSON's white space.
 #[inline(always)]
-fn trim(mut text: &[u8]) -> &[u8] {
+pub(super) fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\n' | b'\t' | b'\r', next @ ..] = text {
         text = next;
     }
@@ -86,7 +109,7 @@ fn token(text: &[u8]) -> Option<(u32, &[u8])> {
 /// A number, a negative one by its bit pattern, or hexadecimal digits. Half of the numbers have a sign, as it comes: whatever
 /// branches on that is wrong half of the time.
 #[inline(always)]
-fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
+pub(super) fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
     if let [b'"', text @ ..] = text {
         let end = memchr(b'"', &text[..text.len().min(LONGEST_HASH + 1)])?;
         let hash = Hash::from_hex(str::from_utf8(&text[..end]).ok()?)?;
@@ -94,11 +117,8 @@ fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
     }
     let sign = u64::from(*text.first()? == b'-');
     let (value, rest) = decimal(&text[sign as usize..])?;
-    // Minus nothing is no integer in JSON.
-    if value.wrapping_sub(sign) > u64::MAX >> sign {
-        return None;
-    }
-    Some((Hash((value ^ sign.wrapping_neg()).wrapping_add(sign)), rest))
+    let (hash, too_small) = signed(value, sign);
+    (!too_small).then_some((hash, rest))
 }
 
 /// A number in decimal.
