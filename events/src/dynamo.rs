@@ -48,6 +48,12 @@ enum Residency {
 }
 
 impl Frame {
+    /// How many events are about which rank, as they come. A rank may be in it more than once.
+    pub fn events_by_rank(&self) -> impl Iterator<Item = (Rank, u64)> {
+        let of_one_rank = self.events.chunk_by(|one, next| one.rank == next.rank);
+        of_one_rank.filter_map(|events| Some((events.first()?.rank, events.len() as u64)))
+    }
+
     /// Decodes a frame.
     ///
     /// # Errors

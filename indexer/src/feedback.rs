@@ -1,8 +1,9 @@
 //! What engines say that they had cached, beside what was predicted: the only check on what happens before an event is
 //! published.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use hashbrown::HashMap;
 use kvtide_radix::{Life, Rank, RankState};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

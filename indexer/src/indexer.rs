@@ -8,7 +8,7 @@ mod received;
 mod workers;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use hashbrown::HashMap;
 use kvtide_events::{DecodeError, Hashing};
 use kvtide_radix::{Event, Rank, RankState, Reader, Size, index};
 use parking_lot::{Mutex, RwLock};
@@ -33,7 +34,7 @@ use crate::{
 
 pub use announced::AnnounceError;
 use proofs::digest;
-pub use received::{Message, Received};
+pub use received::{Committed, Message, Received};
 pub use workers::RegisterError;
 
 /// Knows, for every worker of a fleet, what it holds.
@@ -74,6 +75,10 @@ impl BoundStream {
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    fn undecodable(&self, error: DecodeError) -> ApplyError {
+        ApplyError::Undecodable { stream: self.stream.name.clone(), error }
     }
 }
 
@@ -281,12 +286,13 @@ impl Indexer {
             return Err(BindError::ScopesFull { limit: self.limits.scopes });
         }
         let (writer, reader) = index(scope.block_size, self.limits.index);
+        let pending: Arc<Pending> = Arc::default();
         let created = Arc::new(ScopeIndex {
             scope: scope.clone(),
             hashing: Hashing { block_size: scope.block_size, eagle: *eagle },
             reader,
-            mirror: Mutex::new(Mirror::new(writer, self.clock.clone())),
-            pending: Arc::default(),
+            mirror: Mutex::new(Mirror::new(writer, self.clock.clone(), Arc::clone(&pending))),
+            pending,
             feedback: Feedback::default(),
             unreached: Unreached::default(),
         });
@@ -299,19 +305,20 @@ impl Indexer {
     /// # Errors
     /// [`ApplyError`] where it does not decode or is not of its stream's format.
     pub fn apply(&self, stream: &BoundStream, message: Message<'_>) -> Result<Applied, ApplyError> {
-        self.receive(stream, message)?.commit()
+        let Committed { applied, refused } = self.receive(stream, [message])?.commit()?;
+        refused.into_iter().next().map_or(Ok(applied), |(_, error)| Err(error))
     }
 
-    /// Decodes a message. From here until it is committed its events count as pending.
+    /// Decodes messages that have come together. From here until they are committed their events count as pending.
     ///
     /// # Errors
-    /// [`ApplyError::OtherFormat`]. A message that does not decode is an error only when it is committed.
-    pub fn receive<'a>(
+    /// [`ApplyError::OtherFormat`]. A message that does not decode shows only when it is committed.
+    pub fn receive<'a, 'm>(
         &self,
         stream: &'a BoundStream,
-        message: Message<'_>,
+        messages: impl IntoIterator<Item = Message<'m>>,
     ) -> Result<Received<'a>, ApplyError> {
-        Received::decode(stream, message)
+        Received::decode(stream, messages)
     }
 
     /// Gives up on what others have waited for long enough, frames or answers of engines: what is missing is lost, and
@@ -337,7 +344,7 @@ impl Indexer {
     /// Counts what was done to a source's ranks.
     pub(crate) fn count(&self, source: u32, applied: &Applied) {
         if let Some(stream) = self.streams.read().values().find(|stream| stream.source.id == source) {
-            telemetry::count_message(stream, applied);
+            telemetry::count_applied(stream, applied);
         }
     }
 
@@ -358,7 +365,7 @@ impl Indexer {
         match &stream.stream.format {
             Format::Direct => {
                 let applied = stream.mirror()?.apply_events(stream.source, rank, first_event_id, events);
-                telemetry::count_message(stream, &applied);
+                telemetry::count_applied(stream, &applied);
                 Ok(applied)
             }
             format @ (Format::Dynamo | Format::Engine(_)) => Err(ApplyError::OtherFormat {

@@ -64,7 +64,8 @@ pub use clock::Clock;
 pub use feedback::{Drift, FeedbackState, Observation};
 pub use freshness::{Freshness, FreshnessLimits, Unusable};
 pub use indexer::{
-    AnnounceError, ApplyError, BindError, BoundStream, Indexer, Message, Received, RegisterError, ScopeState,
+    AnnounceError, ApplyError, BindError, BoundStream, Committed, Indexer, Message, Received, RegisterError,
+    ScopeState,
 };
 pub use instance::{Instance, InstanceError};
 pub use limits::Limits;

@@ -19,11 +19,12 @@ mod source;
 mod unkept;
 mod worker_index;
 
-use std::collections::{HashMap, HashSet};
+use std::{collections::HashSet, sync::Arc};
 
+use hashbrown::HashMap;
 use kvtide_radix::{Outcome, Writer};
 
-use crate::clock::Clock;
+use crate::{clock::Clock, pending::Pending};
 use announced::Announcements;
 use early::Early;
 use ranks::Ranks;
@@ -49,10 +50,14 @@ pub(crate) struct Mirror {
     ranks: Ranks,
     publishers: HashMap<u64, Publisher>,
     early: Early,
+    /// Whatever waits counts there.
+    pending: Arc<Pending>,
     announcements: Announcements,
     /// Sources of which it is proven that their messages arrive.
     followed: HashSet<u32>,
     clock: Clock,
+    /// The time of what is applied together.
+    now: Option<Now>,
     /// When something of a source was lost of which nobody knows whose it was.
     doubted_ms: HashMap<u32, u64>,
     /// When it was last looked for what has waited too long.
@@ -149,6 +154,13 @@ pub(crate) enum Refusal {
     NoRoom,
 }
 
+/// What the clocks say.
+#[derive(Clone, Copy)]
+struct Now {
+    steady_ms: u64,
+    wall_ms: u64,
+}
+
 /// When a message is applied, and when it says that it was published.
 #[derive(Clone, Copy)]
 struct Times {
@@ -158,18 +170,30 @@ struct Times {
 }
 
 impl Mirror {
-    pub(crate) fn new(writer: Writer, clock: Clock) -> Mirror {
+    /// What waits counts as `pending`.
+    pub(crate) fn new(writer: Writer, clock: Clock, pending: Arc<Pending>) -> Mirror {
         Mirror {
             writer,
             ranks: Ranks::default(),
             publishers: HashMap::new(),
-            early: Early::default(),
+            early: Early::new(Arc::clone(&pending)),
+            pending,
             announcements: Announcements::default(),
             followed: HashSet::new(),
             clock,
+            now: None,
             doubted_ms: HashMap::new(),
             looked_ms: 0,
         }
+    }
+
+    /// Makes all that is applied meanwhile one version, of one time.
+    pub(crate) fn together(&mut self, apply: impl FnOnce(&mut Mirror)) {
+        self.now = Some(self.now());
+        self.writer.collect();
+        apply(self);
+        self.writer.publish();
+        self.now = None;
     }
 
     /// Gives up on what has been waited for long enough: frames in front of others, answers of engines, parents of blocks.
@@ -199,7 +223,17 @@ impl Mirror {
         doubted_ms.map_or_else(Applied::default, |doubted_ms| self.doubt_announced(source, doubted_ms))
     }
 
+    fn now(&self) -> Now {
+        let read = || Now { steady_ms: self.clock.steady_ms(), wall_ms: self.clock.wall_ms() };
+        self.now.unwrap_or_else(read)
+    }
+
+    fn steady_ms(&self) -> u64 {
+        self.now().steady_ms
+    }
+
     fn times(&self, published_at_ms: Option<u64>) -> Times {
-        Times { steady_ms: self.clock.steady_ms(), wall_ms: self.clock.wall_ms(), published_at_ms }
+        let Now { steady_ms, wall_ms } = self.now();
+        Times { steady_ms, wall_ms, published_at_ms }
     }
 }

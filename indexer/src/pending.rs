@@ -1,7 +1,8 @@
 //! Events that were received and are not yet visible, by rank.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
+use hashbrown::HashMap;
 use kvtide_radix::Rank;
 use parking_lot::Mutex;
 
@@ -11,7 +12,7 @@ pub(crate) struct Pending {
     counts: Mutex<HashMap<Rank, u64>>,
 }
 
-/// Events of one message. They are pending until this is dropped.
+/// Events of messages. They are pending until this is dropped.
 #[derive(Debug)]
 pub(crate) struct PendingEvents {
     pending: Arc<Pending>,
@@ -20,7 +21,7 @@ pub(crate) struct PendingEvents {
 }
 
 impl Pending {
-    /// Counts the events of a message.
+    /// Counts the events of messages.
     pub(crate) fn add(self: &Arc<Self>, events: Vec<(Rank, u64)>) -> PendingEvents {
         let mut counts = self.counts.lock();
         for &(rank, count) in &events {

@@ -1,10 +1,8 @@
 //! A query: whose scope, which prompt, which ranks.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeSet, HashMap},
-};
+use std::{borrow::Cow, collections::BTreeSet};
 
+use hashbrown::HashMap;
 use kvtide_events::{BlockMedia, Hashing, Media};
 use kvtide_radix::{BlockHash, Knowledge, Overlap, Rank, RankState, Reach, Seed, Tier, View};
 

@@ -159,8 +159,8 @@ pub(crate) fn introduce(stream: &BoundStream) {
     counter!(UNDECODABLE, "stream" => label(stream)).increment(0);
 }
 
-/// Counts what a message did.
-pub(crate) fn count_message(stream: &BoundStream, applied: &Applied) {
+/// Counts what messages did.
+pub(crate) fn count_applied(stream: &BoundStream, applied: &Applied) {
     let name = label(stream);
     for (metric, _, value) in PER_MESSAGE {
         let value = value(applied);
@@ -170,9 +170,11 @@ pub(crate) fn count_message(stream: &BoundStream, applied: &Applied) {
     }
 }
 
-/// Counts a message that did not decode.
-pub(crate) fn count_undecodable(stream: &BoundStream) {
-    counter!(UNDECODABLE, "stream" => label(stream)).increment(1);
+/// Counts messages that did not decode.
+pub(crate) fn count_undecodable(stream: &BoundStream, messages: usize) {
+    if messages > 0 {
+        counter!(UNDECODABLE, "stream" => label(stream)).increment(messages as u64);
+    }
 }
 
 /// The names of direct streams are scopes, and registered ones come and go; their events are counted together.

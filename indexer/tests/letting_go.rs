@@ -72,7 +72,7 @@ fn what_is_still_on_its_way_is_refused() {
     let (one, two) = (bind(&indexer, "one", 1, "m"), bind(&indexer, "two", 2, "m"));
     apply(&indexer, &one, 0).unwrap();
     let payload = batch();
-    let received = indexer.receive(&one, Message::Batch { sequence: Some(1), payload: &payload }).unwrap();
+    let received = indexer.receive(&one, [Message::Batch { sequence: Some(1), payload: &payload }]).unwrap();
     let request = indexer.replay_request(&one);
     indexer.unbind(&one);
     let gone = ApplyError::LetGo { stream: "one".to_owned() };

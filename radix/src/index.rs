@@ -72,7 +72,9 @@ pub enum RestoreError {
 #[must_use]
 pub fn index(block_size: u32, limits: Limits) -> (Writer, Reader) {
     let (sides, slot) = Sides::new(Skeleton::new(block_size));
-    (Writer { tree: Tree::new(block_size, limits), sides, ready: true }, Reader { slot })
+    let writer =
+        Writer { tree: Tree::new(block_size, limits), sides, ready: true, collecting: false, changed: false };
+    (writer, Reader { slot })
 }
 
 /// Changes an index. There is one.
@@ -81,6 +83,9 @@ pub struct Writer {
     sides: Sides,
     /// Whether the tree has a side that it may change.
     ready: bool,
+    /// Whether updates are collected, and whether there was any.
+    collecting: bool,
+    changed: bool,
 }
 
 /// Asks an index, and never waits for the writer. There can be any number.
@@ -92,14 +97,35 @@ pub struct Reader {
 impl Writer {
     /// Makes changes that readers see all at once, as one new version. Returns what `change` returns.
     ///
-    /// Publishing a version costs about as much as applying one event. Where events come fast, an update for each 0.2 ms
-    /// of them is best.
+    /// Publishing a version costs about as much as applying one event. Where events come fast, one for each 0.2 ms of them
+    /// is best: see [`Writer::collect`].
     pub fn update<T>(&mut self, change: impl FnOnce(&mut Update<'_>) -> T) -> T {
         if !self.ready {
             self.tree.begin(self.sides.take());
+            self.ready = true;
         }
-        self.tree.reclaim(self.sides.oldest());
+        if !self.changed {
+            self.tree.reclaim(self.sides.oldest());
+        }
         let result = change(&mut Update { tree: &mut self.tree });
+        self.changed = true;
+        if !self.collecting {
+            self.publish();
+        }
+        result
+    }
+
+    /// Makes updates from here on one version together, which readers see once it is [published](Writer::publish).
+    pub fn collect(&mut self) {
+        self.collecting = true;
+    }
+
+    /// Shows readers what was [collected](Writer::collect). Without any update there is no new version.
+    pub fn publish(&mut self) {
+        self.collecting = false;
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
         self.sides.publish(self.tree.finish());
         // Where nobody reads the side that was the latest, there is nothing to wait for.
         let next = self.sides.try_take();
@@ -108,7 +134,6 @@ impl Writer {
             self.tree.begin(side);
             self.tree.reclaim(self.sides.oldest());
         }
-        result
     }
 
     /// What those ranks hold now, with settings left out.

@@ -17,13 +17,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{FeedError, refusals::Refusals};
-use crate::{BoundStream, Clock, Indexer, Message, Readiness, watched::read_text};
+use crate::{BoundStream, Clock, Indexer, Message, Readiness, Received, watched::read_text};
 use probe::Probe;
 
 /// Messages that wait in one subscription. Beyond it the client drops, which the frames' numbers show as a hole.
 pub(super) const QUEUE_MESSAGES: usize = 65_536;
-/// Messages decoded before the first of them is applied, so that what waits is known as pending.
-const DECODED_AHEAD: usize = 256;
+/// Messages that are applied together, as one version, if so many are there: about 0.5 ms of them.
+const TOGETHER: usize = 256;
+/// And so many bytes of them: what is together waits for its last one.
+const BYTES_TOGETHER: usize = 256 << 10;
 
 /// What a start waits for.
 const CONNECTION: &str = "a connection to NATS";
@@ -153,10 +155,14 @@ impl Subscription {
                 () = stream.let_go() => break,
             }
             let mut empty = false;
-            while waiting.len() < DECODED_AHEAD && !empty {
+            let mut bytes = waiting.iter().map(|message| message.payload.len()).sum::<usize>();
+            while waiting.len() < TOGETHER && bytes < BYTES_TOGETHER && !empty {
                 // Unconstrained: a task that has had its turn would find every queue empty.
                 match unconstrained(subscriber.next()).now_or_never() {
-                    Some(Some(message)) => waiting.push(message),
+                    Some(Some(message)) => {
+                        bytes += message.payload.len();
+                        waiting.push(message);
+                    }
                     Some(None) | None => empty = true,
                 }
             }
@@ -173,12 +179,14 @@ impl Subscription {
 }
 
 fn apply(indexer: &Indexer, stream: &BoundStream, messages: &[async_nats::Message], refusals: &mut Refusals) {
-    let received: Vec<_> =
-        messages.iter().map(|message| indexer.receive(stream, Message::Frame(&message.payload))).collect();
-    for (message, received) in messages.iter().zip(received) {
-        if let Err(error) = received.and_then(crate::Received::commit) {
-            refusals.report(&message.subject, message.payload.len(), &error);
-        }
+    let frames = messages.iter().map(|message| Message::Frame(&message.payload));
+    let committed = indexer.receive(stream, frames).and_then(Received::commit);
+    let mut report = |message: &async_nats::Message, error| {
+        refusals.report(&message.subject, message.payload.len(), error);
+    };
+    match &committed {
+        Ok(committed) => committed.refused.iter().for_each(|(place, error)| report(&messages[*place], error)),
+        Err(error) => messages.iter().for_each(|message| report(message, error)),
     }
 }
 

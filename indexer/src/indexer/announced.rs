@@ -49,7 +49,7 @@ impl Indexer {
         let rank = announced.rank;
         let applied = stream.scope.mirror.lock().announce(stream.source, announced);
         let applied = applied.map_err(|refusal| AnnounceError::of(refusal, rank))?;
-        telemetry::count_message(stream, &applied);
+        telemetry::count_applied(stream, &applied);
         Ok(())
     }
 

@@ -28,7 +28,7 @@ impl Indexer {
     /// asked, the next batch's number has to show it.
     pub fn doubt(&self, stream: &BoundStream) {
         let applied = stream.scope.mirror.lock().doubt(stream.source);
-        telemetry::count_message(stream, &applied);
+        telemetry::count_applied(stream, &applied);
     }
 
     /// Applies what an engine has answered, numbers and batches in their order, as one version. What was applied before
@@ -58,7 +58,7 @@ impl Indexer {
         };
         let batches = batches.into_iter().map(replayed).collect();
         let applied = stream.mirror()?.apply_replay(stream.source, engine, request, batches);
-        telemetry::count_message(stream, &applied);
+        telemetry::count_applied(stream, &applied);
         Ok(applied)
     }
 
@@ -69,7 +69,7 @@ impl Indexer {
         let Ok(mut mirror) = stream.mirror() else { return };
         let applied = mirror.verify(stream.source, until_ms, doubted_ms);
         drop(mirror);
-        telemetry::count_message(stream, &applied);
+        telemetry::count_applied(stream, &applied);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A message on its way: decoded, counted as pending, and then applied.
+//! Messages on their way: decoded, counted as pending, and then applied.
 
 use kvtide_events::{Batch, CutFrame, DecodeError, Engine, Frame};
 use kvtide_radix::Rank;
@@ -6,7 +6,7 @@ use kvtide_radix::Rank;
 use super::{ApplyError, BoundStream, digest};
 use crate::{
     Applied,
-    mirror::LiveBatch,
+    mirror::{LiveBatch, Mirror},
     pending::PendingEvents,
     stream::{Format, Stream},
     telemetry,
@@ -26,11 +26,20 @@ pub enum Message<'a> {
     },
 }
 
-/// A message that is decoded but not yet applied. Its events count as pending.
+/// Messages of one stream that are decoded but not yet applied. Their events count as pending.
 pub struct Received<'a> {
     stream: &'a BoundStream,
-    content: Result<Decoded, (DecodeError, Lost)>,
+    messages: Vec<Result<Decoded, (DecodeError, Lost)>>,
     pending: PendingEvents,
+}
+
+/// What messages did that were applied together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Committed {
+    /// All of them.
+    pub applied: Applied,
+    /// Those that do not decode, by their place among the messages.
+    pub refused: Vec<(usize, ApplyError)>,
 }
 
 enum Decoded {
@@ -46,81 +55,93 @@ enum Lost {
 }
 
 impl<'a> Received<'a> {
-    pub(super) fn decode(stream: &'a BoundStream, message: Message<'_>) -> Result<Received<'a>, ApplyError> {
-        let content = match (message, &stream.stream.format) {
-            (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
-                Ok(frame) => Ok(Decoded::Frame { bytes: bytes.len(), frame }),
-                Err(error) => Err((error, Lost::Frame { cut: Frame::cut(bytes) })),
-            },
-            (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
-                let engine: Engine = engine.engine(stream.stream.scope.block_size);
-                let (digest, bytes) = (digest(payload), payload.len());
-                match engine.decode(payload) {
-                    Ok(batch) => Ok(Decoded::Batch { sequence, digest, bytes, batch }),
-                    Err(error) => Err((error, Lost::Batch { sequence, digest })),
-                }
-            }
-            (message, format) => {
-                let (stream, expected) = (stream.stream.name.clone(), format.describe());
-                return Err(ApplyError::OtherFormat { stream, expected, got: message.describe() });
-            }
-        };
-        let pending = content.as_ref().map_or_else(|_| Vec::new(), |content| content.events(&stream.stream));
-        Ok(Received { stream, content, pending: stream.scope.pending.add(pending) })
+    pub(super) fn decode<'m>(
+        stream: &'a BoundStream,
+        messages: impl IntoIterator<Item = Message<'m>>,
+    ) -> Result<Received<'a>, ApplyError> {
+        let decoded = messages.into_iter().map(|message| decode(&stream.stream, message));
+        let messages = decoded.collect::<Result<Vec<_>, _>>()?;
+        let mut events = Vec::new();
+        for decoded in messages.iter().flatten() {
+            decoded.count_events(&stream.stream, &mut events);
+        }
+        Ok(Received { stream, messages, pending: stream.scope.pending.add(events) })
     }
 
-    /// Applies the message, as one version.
+    /// Applies the messages in their order, as one version.
     ///
     /// # Errors
-    /// [`ApplyError::Undecodable`].
-    pub fn commit(self) -> Result<Applied, ApplyError> {
-        let Received { stream, content, pending } = self;
-        let mut mirror = stream.mirror()?;
-        let (applied, refused) = match (content, &stream.stream.format) {
-            (Ok(Decoded::Frame { bytes, frame }), _) => {
-                (mirror.apply_frame(stream.source, frame, bytes, pending), None)
+    /// [`ApplyError::LetGo`].
+    pub fn commit(self) -> Result<Committed, ApplyError> {
+        let Received { stream, messages, pending } = self;
+        let mut committed = Committed::default();
+        stream.mirror()?.together(|mirror| {
+            for (place, message) in messages.into_iter().enumerate() {
+                let (applied, refused) = apply(mirror, stream, message);
+                committed.applied.add(applied);
+                committed.refused.extend(refused.map(|error| (place, stream.undecodable(error))));
             }
-            (Ok(Decoded::Batch { sequence, digest, bytes, batch }), Format::Engine(engine)) => {
-                let live = LiveBatch { sequence, batch, digest, bytes, pending };
-                (mirror.apply_batch(stream.source, engine, live), None)
+        });
+        drop(pending);
+        telemetry::count_applied(stream, &committed.applied);
+        telemetry::count_undecodable(stream, committed.refused.len());
+        Ok(committed)
+    }
+}
+
+fn decode(stream: &Stream, message: Message<'_>) -> Result<Result<Decoded, (DecodeError, Lost)>, ApplyError> {
+    Ok(match (message, &stream.format) {
+        (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
+            Ok(frame) => Ok(Decoded::Frame { bytes: bytes.len(), frame }),
+            Err(error) => Err((error, Lost::Frame { cut: Frame::cut(bytes) })),
+        },
+        (Message::Batch { sequence, payload }, Format::Engine(engine)) => {
+            let engine: Engine = engine.engine(stream.scope.block_size);
+            let (digest, bytes) = (digest(payload), payload.len());
+            match engine.decode(payload) {
+                Ok(batch) => Ok(Decoded::Batch { sequence, digest, bytes, batch }),
+                Err(error) => Err((error, Lost::Batch { sequence, digest })),
             }
-            (Ok(Decoded::Batch { .. }), Format::Dynamo | Format::Direct) => (Applied::default(), None),
-            (Err((error, Lost::Frame { cut })), _) => (mirror.lose_frame(stream.source, cut), Some(error)),
-            (Err((error, Lost::Batch { sequence, digest })), _) => {
-                (mirror.lose_batch(stream.source, sequence, digest), Some(error))
-            }
-        };
-        drop(mirror);
-        telemetry::count_message(stream, &applied);
-        match refused {
-            None => Ok(applied),
-            Some(error) => {
-                telemetry::count_undecodable(stream);
-                Err(ApplyError::Undecodable { stream: stream.stream.name.clone(), error })
-            }
+        }
+        (message, format) => {
+            let (stream, expected) = (stream.name.clone(), format.describe());
+            return Err(ApplyError::OtherFormat { stream, expected, got: message.describe() });
+        }
+    })
+}
+
+/// Applies one message, or what is lost with it.
+fn apply(
+    mirror: &mut Mirror,
+    stream: &BoundStream,
+    message: Result<Decoded, (DecodeError, Lost)>,
+) -> (Applied, Option<DecodeError>) {
+    match (message, &stream.stream.format) {
+        (Ok(Decoded::Frame { bytes, frame }), _) => (mirror.apply_frame(stream.source, frame, bytes), None),
+        (Ok(Decoded::Batch { sequence, digest, bytes, batch }), Format::Engine(engine)) => {
+            let live = LiveBatch { sequence, batch, digest, bytes };
+            (mirror.apply_batch(stream.source, engine, live), None)
+        }
+        (Ok(Decoded::Batch { .. }), Format::Dynamo | Format::Direct) => (Applied::default(), None),
+        (Err((error, Lost::Frame { cut })), _) => (mirror.lose_frame(stream.source, cut), Some(error)),
+        (Err((error, Lost::Batch { sequence, digest })), _) => {
+            (mirror.lose_batch(stream.source, sequence, digest), Some(error))
         }
     }
 }
 
 impl Decoded {
-    /// How many events it has for which rank.
-    fn events(&self, stream: &Stream) -> Vec<(Rank, u64)> {
-        let mut counts: Vec<(Rank, u64)> = Vec::new();
+    /// Adds how many events it has for which rank.
+    fn count_events(&self, stream: &Stream, counts: &mut Vec<(Rank, u64)>) {
         match (self, &stream.format) {
             (Decoded::Frame { frame, .. }, _) => {
-                for event in &frame.events {
-                    match counts.last_mut() {
-                        Some((rank, count)) if *rank == event.rank => *count += 1,
-                        Some(_) | None => counts.push((event.rank, 1)),
-                    }
-                }
+                counts.extend(frame.events_by_rank());
             }
             (Decoded::Batch { batch, .. }, Format::Engine(engine)) => {
                 counts.push((engine.rank(batch), batch.events.len() as u64));
             }
             (Decoded::Batch { .. }, Format::Dynamo | Format::Direct) => {}
         }
-        counts
     }
 }
 

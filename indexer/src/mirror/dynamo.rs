@@ -10,8 +10,6 @@ use super::{
     Announced, Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, handover::Missing,
     rank::RankStream, ranks::Ranks, saved::SavedPublisher,
 };
-use crate::pending::PendingEvents;
-
 /// Publishers that are remembered before those are let go to which no rank belongs now.
 const PUBLISHERS: usize = 65_536;
 
@@ -74,18 +72,12 @@ enum Continuity {
 }
 
 impl Mirror {
-    /// Applies a frame in its turn, and then those that have waited for it; each as one version. One that came
-    /// ahead of its turn waits, and nothing is applied yet.
-    pub(crate) fn apply_frame(
-        &mut self,
-        source: Source,
-        frame: Frame,
-        bytes: usize,
-        pending: PendingEvents,
-    ) -> Applied {
-        let arrived_ms = self.clock.steady_ms();
+    /// Applies a frame in its turn, and then those that have waited for it. One that came ahead of its turn waits, and
+    /// nothing is applied yet.
+    pub(crate) fn apply_frame(&mut self, source: Source, frame: Frame, bytes: usize) -> Applied {
+        let arrived_ms = self.steady_ms();
         let publisher = frame.publisher_id;
-        let incoming = EarlyFrame { source, frame, bytes, arrived_ms, pending };
+        let incoming = EarlyFrame { source, frame, bytes, arrived_ms, pending: None };
         if self.is_unannounced(source, publisher) {
             return self.hold(incoming);
         }
@@ -169,9 +161,8 @@ impl Mirror {
     pub(super) fn apply_in_turn(&mut self, first: EarlyFrame, applied: &mut Applied) {
         let (publisher, mut sequence) = (first.frame.publisher_id, first.frame.sequence);
         let mut next = Some(first);
-        while let Some(EarlyFrame { source, frame, arrived_ms, pending, .. }) = next {
+        while let Some(EarlyFrame { source, frame, arrived_ms, .. }) = next {
             applied.add(self.apply_one(source, &frame, arrived_ms));
-            drop(pending);
             sequence = sequence.saturating_add(1);
             next = self.early.take(publisher, sequence);
         }

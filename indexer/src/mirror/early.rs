@@ -1,13 +1,17 @@
 //! Frames that came ahead of their turn. They wait a moment for the ones in front of them, which a bus of several
 //! servers may deliver late; then what is missing is lost, or others are asked for it (`handover.rs`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
+use hashbrown::HashMap;
 use kvtide_events::Frame;
 use kvtide_radix::Rank;
 
 use super::{Source, WAITING, WAITING_BYTES};
-use crate::pending::PendingEvents;
+use crate::pending::{Pending, PendingEvents};
 
 /// So long an early frame waits.
 const WAIT_MS: u64 = 200;
@@ -26,14 +30,14 @@ pub(super) struct EarlyFrame {
     pub(super) bytes: usize,
     pub(super) arrived_ms: u64,
     /// Its events are pending for as long as it waits.
-    pub(super) pending: PendingEvents,
+    pub(super) pending: Option<PendingEvents>,
 }
 
 /// All frames that wait, by publisher.
-#[derive(Default)]
 pub(super) struct Early {
     publishers: HashMap<u64, Waiting>,
     bytes: usize,
+    pending: Arc<Pending>,
 }
 
 /// A publisher's frames that wait.
@@ -44,12 +48,17 @@ struct Waiting {
 }
 
 impl Early {
+    pub(super) fn new(pending: Arc<Pending>) -> Early {
+        Early { publishers: HashMap::new(), bytes: 0, pending }
+    }
+
     /// Lets a frame wait. It is given back if there is no room.
-    pub(super) fn park(&mut self, early: EarlyFrame) -> Option<EarlyFrame> {
+    pub(super) fn park(&mut self, mut early: EarlyFrame) -> Option<EarlyFrame> {
         let (id, bytes) = (early.frame.publisher_id, early.bytes);
         if self.publishers.len() >= PUBLISHERS && !self.publishers.contains_key(&id) {
             return Some(early);
         }
+        early.pending = Some(self.pending.add(early.frame.events_by_rank().collect()));
         let waiting = self.publishers.entry(id).or_default();
         // A repeat of one that waits replaces it.
         let replaced = waiting.by_number.insert(early.frame.sequence, early).map_or(0, |early| early.bytes);

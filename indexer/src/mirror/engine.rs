@@ -18,7 +18,6 @@ pub(crate) struct LiveBatch {
     pub(crate) digest: u64,
     /// Length of its payload.
     pub(crate) bytes: usize,
-    pub(crate) pending: PendingEvents,
 }
 
 /// A batch with its number.
@@ -59,7 +58,7 @@ enum Continuity {
 }
 
 impl Mirror {
-    /// Applies a batch, as one version; or lets it wait, where its rank is about to be given what it has missed.
+    /// Applies a batch, or lets it wait, where its rank is about to be given what it has missed.
     pub(crate) fn apply_batch(&mut self, source: Source, stream: &EngineStream, live: LiveBatch) -> Applied {
         let batch = &live.batch;
         let mut applied = Applied { ignored: batch.ignored.len() as u64, ..Applied::default() };
@@ -72,9 +71,11 @@ impl Mirror {
             applied.refuse(Refusal::OtherSource, batch.events.len());
             return applied;
         }
-        let ranks = &mut self.ranks;
-        self.writer.update(|update| match ranks.claim(update, rank, source, || stream.rank_settings()) {
-            Ok(state) => state.receive(update, live, times, &mut applied),
+        let Mirror { ranks, writer, pending, .. } = self;
+        let events = batch.events.len() as u64;
+        let pend = || pending.add(vec![(rank, events)]);
+        writer.update(|update| match ranks.claim(update, rank, source, || stream.rank_settings()) {
+            Ok(state) => state.receive(update, live, pend, times, &mut applied),
             Err(refusal) => applied.refuse(refusal, live.batch.events.len()),
         });
         applied
@@ -112,8 +113,16 @@ impl Mirror {
 }
 
 impl RankStream {
-    fn receive(&mut self, update: &mut Update<'_>, live: LiveBatch, times: Times, applied: &mut Applied) {
-        let LiveBatch { sequence, batch, digest, bytes, pending } = live;
+    /// Takes a batch, or lets it wait: then it is pending.
+    fn receive(
+        &mut self,
+        update: &mut Update<'_>,
+        live: LiveBatch,
+        pend: impl FnOnce() -> PendingEvents,
+        times: Times,
+        applied: &mut Applied,
+    ) {
+        let LiveBatch { sequence, batch, digest, bytes } = live;
         let Some(sequence) = sequence else {
             // Without a number nothing shows what came before.
             if self.knowledge() == Knowledge::Unknown {
@@ -125,7 +134,7 @@ impl RankStream {
         };
         let numbered = NumberedBatch { sequence, digest, batch };
         if self.is_recovering() && self.source.replays {
-            self.wait(update, numbered, (times, bytes, pending), applied);
+            self.wait(update, numbered, (times, bytes, pend()), applied);
             return;
         }
         match self.stands(sequence, times) {
@@ -139,7 +148,7 @@ impl RankStream {
                 let joins = matches!(continuity, Continuity::Joins);
                 if self.source.replays {
                     self.recover(update, joins, times, applied);
-                    self.wait(update, numbered, (times, bytes, pending), applied);
+                    self.wait(update, numbered, (times, bytes, pend()), applied);
                     return;
                 }
                 if joins {

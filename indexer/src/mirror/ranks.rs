@@ -1,7 +1,8 @@
 //! The ranks of a scope: who is known, who feeds whom, and who has gone.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use hashbrown::HashMap;
 use kvtide_radix::{Life, Rank, RankSettings, RanksFull, Update};
 
 use super::{Mirror, Refusal, Source, rank::RankStream};

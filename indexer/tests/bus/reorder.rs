@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use kvtide::{
-    BoundStream, Clock, Format, Indexer, KnowledgeState, Limits, Message, Query, RankAnswer, Scope, Stream,
+    ApplyError, BoundStream, Clock, Committed, Format, Indexer, KnowledgeState, Limits, Message, Query,
+    RankAnswer, Scope, Stream,
 };
 use kvtide::{PromptContent, ScopeQuery};
 use kvtide_radix::BlockHash;
@@ -18,6 +19,14 @@ struct World {
     stream: Arc<BoundStream>,
 }
 
+/// Frame `sequence` of a publisher, each of which stores one more block of one prompt.
+fn encoded(publisher_id: u64, sequence: u64) -> Vec<u8> {
+    let parent = (sequence > 0).then_some(sequence);
+    let data = stored(parent, &[(sequence + 1, sequence + 1)]);
+    let events = vec![event(7, sequence + 1, "device", &data)];
+    Frame { publisher_id, sequence, published_at: 1_700_000_000_000, events }.encode()
+}
+
 impl World {
     fn new() -> World {
         let clock = Clock::manual(1_700_000_000_000);
@@ -27,13 +36,8 @@ impl World {
         World { clock, indexer, stream }
     }
 
-    /// Hands in frame `sequence` of a publisher whose every frame stores one more block of one prompt.
     fn frame(&self, publisher_id: u64, sequence: u64) {
-        let parent = (sequence > 0).then_some(sequence);
-        let data = stored(parent, &[(sequence + 1, sequence + 1)]);
-        let events = vec![event(7, sequence + 1, "device", &data)];
-        let frame = Frame { publisher_id, sequence, published_at: 1_700_000_000_000, events };
-        self.indexer.apply(&self.stream, Message::Frame(&frame.encode())).unwrap();
+        self.indexer.apply(&self.stream, Message::Frame(&encoded(publisher_id, sequence))).unwrap();
     }
 
     /// What is known of the worker, and how many leading blocks of the prompt it holds.
@@ -52,6 +56,10 @@ impl World {
             (answer.knowledge, got, fresh.pending_events, fresh.missing_events),
             (knowledge, blocks, pending, missing)
         );
+    }
+
+    fn version(&self) -> u64 {
+        self.indexer.scopes()[0].version
     }
 
     fn pass(&self, ms: u64) {
@@ -119,4 +127,30 @@ fn what_waits_of_a_publisher_that_was_replaced_meanwhile_is_only_late() {
     world.pass(150);
     world.frame(PUBLISHER + 1, 1);
     world.expect(KnowledgeState::Complete, 2, 0, 0);
+}
+
+#[test]
+fn frames_that_come_together_are_one_version_and_pending_until_then() {
+    let world = World::new();
+    world.frame(PUBLISHER, 0);
+    let version = world.version();
+    // One is missing, one does not decode, and one comes twice.
+    let frames = [1, 2, 4, 5].map(|sequence| encoded(PUBLISHER, sequence));
+    let [one, two, four, five] = frames.each_ref().map(|frame| Message::Frame(frame));
+    let received =
+        world.indexer.receive(&world.stream, [one, Message::Frame(b"nothing"), two, one, four, five]);
+    world.expect(KnowledgeState::Complete, 1, 5, 0);
+    let committed = received.unwrap().commit().unwrap();
+    assert_eq!(world.version(), version + 1);
+    world.expect(KnowledgeState::Complete, 3, 2, 0);
+    assert_eq!((committed.applied.events, committed.applied.repeated), (2, 1));
+    let [(1, ApplyError::Undecodable { .. })] = committed.refused.as_slice() else {
+        panic!("{:?}", committed.refused)
+    };
+    // What closes the gap lets those that wait go on, in the same version.
+    world.frame(PUBLISHER, 3);
+    assert_eq!(world.version(), version + 2);
+    world.expect(KnowledgeState::Complete, 6, 0, 0);
+    assert_eq!(world.indexer.receive(&world.stream, []).unwrap().commit(), Ok(Committed::default()));
+    assert_eq!(world.version(), version + 2, "nothing is no version");
 }

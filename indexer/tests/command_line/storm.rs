@@ -84,10 +84,10 @@ fn a_search_ends_with_half_of_the_highest_load() {
     let file = folder.write(
         "small.toml",
         "description = 'small'\n[fleet]\nworkers = 2\nblock_size = 64\ngpu_blocks = 512\n[load]\n\
-         requests_per_second = 20\nwarm_requests = 50\n[prompts]\n",
+         requests_per_second = 2000\nwarm_requests = 50\n[prompts]\n",
     );
     let search = ["--search", "--lag-limit-ms", "500"];
-    let report = right(&file, "in-process", "0.2", &search);
+    let report = right(&file, "in-process", "0.1", &search);
     let search = &report["search"];
     let trials = search["trials"].as_array().unwrap();
     assert!(trials.iter().any(|trial| trial["carried"] == true), "{report}");

@@ -180,17 +180,51 @@ impl World {
         self.on_the_way.push_back(sent);
     }
 
-    /// Delivers the next message, or does to it whatever a bus may do.
+    /// Delivers the next message, or a few together.
     fn deliver(&mut self, faulty: bool) {
-        let Some(mut sent) = self.on_the_way.pop_front() else { return };
+        let most = if self.random.random_bool(0.3) { self.random.random_range(2..=4) } else { 1 };
+        let mut together = Vec::new();
+        for _ in 0..most {
+            let Some(sent) = self.arrive(faulty) else { continue };
+            // Another process is another connection: nothing of it comes together with what came before.
+            if self.is_another_life(&sent) {
+                self.hand_in(&mut together);
+            }
+            if self.is_another_life(&sent) {
+                self.indexer.doubt(&self.stream);
+            }
+            together.push(sent);
+        }
+        self.hand_in(&mut together);
+    }
+
+    fn is_another_life(&self, sent: &Sent) -> bool {
+        sent.life > self.publishers[sent.publisher].arrived
+    }
+
+    fn hand_in(&mut self, together: &mut Vec<Sent>) {
+        let messages = together.iter().map(|sent| sent.message(self.kind));
+        let committed = self.indexer.receive(&self.stream, messages).unwrap().commit().unwrap();
+        for (place, sent) in together.drain(..).enumerate() {
+            // What was cut does not decode.
+            if committed.refused.iter().all(|(refused, _)| *refused != place) {
+                let arrived = &mut self.publishers[sent.publisher].arrived;
+                *arrived = sent.life.max(*arrived);
+            }
+        }
+    }
+
+    /// The next message, unless there is done to it whatever a bus may do.
+    fn arrive(&mut self, faulty: bool) -> Option<Sent> {
+        let mut sent = self.on_the_way.pop_front()?;
         if faulty && !sent.safe {
             match self.random.random_range(0..100) {
-                0..4 => return,
+                0..4 => return None,
                 4..8 => self.on_the_way.push_front(sent.clone()),
                 8..12 => {
                     let behind = self.random.random_range(0..=self.on_the_way.len().min(5));
                     self.on_the_way.insert(behind, sent);
-                    return;
+                    return None;
                 }
                 12..14 => {
                     let cut = self.random.random_range(0..sent.payload.len());
@@ -199,15 +233,7 @@ impl World {
                 _ => {}
             }
         }
-        // Another process is another connection.
-        if sent.life > self.publishers[sent.publisher].arrived {
-            self.indexer.doubt(&self.stream);
-        }
-        let arrived = &mut self.publishers[sent.publisher].arrived;
-        // What was cut does not decode.
-        if self.indexer.apply(&self.stream, sent.message(self.kind)).is_ok() {
-            *arrived = sent.life.max(*arrived);
-        }
+        Some(sent)
     }
 
     /// The peer gets what comes next, or never does.

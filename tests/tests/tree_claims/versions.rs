@@ -14,6 +14,49 @@ use crate::scene::{BLOCK, Scene, blocks, rank, removed, stored};
 const UPDATES: u64 = 20_000;
 const PROMPT: u64 = 40;
 
+#[test]
+fn collected_updates_are_one_version_that_is_seen_when_it_is_published() {
+    let mut scene = Scene::new(1);
+    let slot = scene.slot(0);
+    let prompt: Vec<BlockHash> = (1..=PROMPT).map(BlockHash).collect();
+    let reach = |view: &View| {
+        let mut answer = Overlap::default();
+        view.overlap([&prompt], &mut answer);
+        u64::from(view.reach(&answer, rank(0)).unwrap().gpu() / BLOCK)
+    };
+    let first = scene.reader.view().version();
+    scene.writer.collect();
+    scene.writer.publish();
+    assert_eq!(scene.reader.view().version(), first, "nothing was collected");
+    for version in 1..=3 {
+        scene.writer.collect();
+        for block in 1..=PROMPT {
+            let parent = (block > 1).then_some(block - 1);
+            scene.writer.update(|update| {
+                if block == 1 {
+                    update.apply(slot, &Event::Cleared);
+                }
+                update.apply(slot, &stored(Layer::GPU, parent, blocks([block])));
+            });
+            let view = scene.reader.view();
+            assert_eq!(
+                (view.version(), reach(&view)),
+                (first + 2 * version - 2, if version > 1 { 1 } else { 0 })
+            );
+        }
+        scene.writer.publish();
+        let view = scene.reader.view();
+        assert_eq!((view.version(), reach(&view)), (first + 2 * version - 1, PROMPT));
+        // What comes by itself is a version by itself.
+        scene.writer.update(|update| {
+            update.apply(slot, &Event::Cleared);
+            update.apply(slot, &stored(Layer::GPU, None, blocks([1])));
+        });
+        let view = scene.reader.view();
+        assert_eq!((view.version(), reach(&view)), (first + 2 * version, 1));
+    }
+}
+
 /// Each update hands a prompt over from one rank to the other. In no version do both hold it, or neither, or one a
 /// part of it, or is a watermark another version's.
 #[test]

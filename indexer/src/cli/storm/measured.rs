@@ -135,6 +135,8 @@ pub(super) struct Measured {
     pub(super) seen: Seen,
     /// From the time that each question was to be asked until its answer was there.
     pub(super) lookups: Times,
+    /// How late questions were asked.
+    pub(super) asked_late: Times,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
     /// Times that nothing was planned yet when it was due.

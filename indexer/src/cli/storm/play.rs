@@ -156,6 +156,7 @@ impl Player {
             late: sent.late,
             seen,
             lookups: asked.lookups,
+            asked_late: asked.late,
             unchecked: asked.unchecked,
             plan_waits,
             overloaded: sent.overloaded,

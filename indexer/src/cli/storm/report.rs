@@ -60,6 +60,8 @@ pub(super) struct Report {
 pub(super) struct Generator {
     /// How late messages were sent.
     pub(super) late_ms: Percentiles,
+    /// How late questions were asked.
+    pub(super) asked_late_us: Percentiles,
     /// Times that nothing was planned yet when it was due.
     pub(super) plan_waits: u64,
     /// Answers that were to be checked, for which there was no room.
@@ -155,6 +157,7 @@ impl Report {
             visible_events_s: rate(|race| race.visible),
             generator: Generator {
                 late_ms: last.late.milliseconds(),
+                asked_late_us: last.asked_late.microseconds(),
                 plan_waits: last.plan_waits,
                 unchecked: last.unchecked,
                 cores: last.cost.cores(last.length),
@@ -196,6 +199,7 @@ impl Report {
             ("lookup, us", self.lookup_us),
             ("lookup when idle, us", self.lookup_idle_us),
             ("sent late by, ms", self.generator.late_ms),
+            ("asked late by, us", self.generator.asked_late_us),
         ] {
             let Percentiles { p50, p99, p999, max } = times;
             writeln!(out, "{name:<22} {p50:>10.3} {p99:>10.3} {p999:>10.3} {max:>10.3}")?;

@@ -20,6 +20,8 @@ const RECENT: usize = 256;
 pub(super) struct AllAsked {
     /// From the time that each was to be asked.
     pub(super) lookups: Times,
+    /// Of these, until the question was asked.
+    pub(super) late: Times,
     /// The same over time.
     pub(super) series: Series,
     pub(super) recent: VecDeque<Query<'static>>,
@@ -37,7 +39,8 @@ pub(super) fn run(
     window: Window<'_>,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
-    let (mut lookups, mut recent, mut unchecked) = (Times::new()?, VecDeque::new(), 0);
+    let (mut lookups, mut late) = (Times::new()?, Times::new()?);
+    let (mut recent, mut unchecked) = (VecDeque::new(), 0);
     let mut series = Series::new(window.start, window.every);
     while !over.load(Ordering::Relaxed)
         && let Some(question) = questions.next_if(over, |question| question.at < window.until)
@@ -47,7 +50,7 @@ pub(super) fn run(
             continue;
         }
         let due = window.pace.due(question.at);
-        wait(due);
+        late.note(wait(due), 1);
         let answer = indexer.overlap(&question.query)?;
         let time = due.elapsed();
         lookups.note(time, 1);
@@ -61,5 +64,5 @@ pub(super) fn run(
         }
         recent.push_back(question.query);
     }
-    Ok(AllAsked { lookups, series, recent, unchecked, cost: own_seconds() })
+    Ok(AllAsked { lookups, late, series, recent, unchecked, cost: own_seconds() })
 }
