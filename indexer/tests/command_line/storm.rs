@@ -32,7 +32,7 @@ fn right(scenario: &str, target: &str, seconds: &str, more: &[&str]) -> Value {
     for name in ["checked", "offered_events_s", "achieved_events_s", "applied_blocks_s", "rss_mb"] {
         assert!(report[name].as_f64().unwrap() > 0.0, "{scenario}: {name} in {report}");
     }
-    for times in ["lag_ms", "lookup_us", "lookup_idle_us"] {
+    for times in ["lag_ms", "lookup_us", "lookup_idle_us", "answer_us", "answer_idle_us"] {
         let [p50, p99, p999, max] =
             ["p50", "p99", "p999", "max"].map(|part| report[times][part].as_f64().unwrap());
         assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{scenario}: {times} in {report}");

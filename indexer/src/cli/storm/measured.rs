@@ -60,6 +60,36 @@ impl Times {
     }
 }
 
+/// How long questions took.
+#[derive(Clone, Debug)]
+pub(super) struct Lookups {
+    /// From the time that each was to be asked until its answer was there.
+    pub(super) from_schedule: Times,
+    /// From the time that it was asked.
+    pub(super) answering: Times,
+}
+
+impl Lookups {
+    /// # Errors
+    /// As [`Times::new`].
+    pub(super) fn new() -> Result<Lookups, Failure> {
+        Ok(Lookups { from_schedule: Times::new()?, answering: Times::new()? })
+    }
+
+    /// Notes a question that was answered just now. Returns how long it took from when it was due.
+    pub(super) fn note(&mut self, due: Instant, asked: Instant) -> Duration {
+        let now = Instant::now();
+        let time = now.saturating_duration_since(due);
+        self.from_schedule.note(time, 1);
+        self.answering.note(now.saturating_duration_since(asked), 1);
+        time
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.answering.count()
+    }
+}
+
 /// Half of the times, all but one in a hundred, all but one in a thousand, and all were no longer.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub(super) struct Percentiles {
@@ -133,10 +163,7 @@ pub(super) struct Measured {
     /// How late messages were sent.
     pub(super) late: Times,
     pub(super) seen: Seen,
-    /// From the time that each question was to be asked until its answer was there.
-    pub(super) lookups: Times,
-    /// How late questions were asked.
-    pub(super) asked_late: Times,
+    pub(super) lookups: Lookups,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
     /// Times that nothing was planned yet when it was due.

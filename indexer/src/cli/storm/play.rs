@@ -24,7 +24,7 @@ use super::{
     check::Checker,
     live::Live,
     machine::{FOLLOWING, seconds_of},
-    measured::{Cost, Measured, Times},
+    measured::{Cost, Lookups, Measured},
     pace::{Pace, wait},
     series::stretches,
     sight::{Fleet, Sent, Unseen},
@@ -156,7 +156,6 @@ impl Player {
             late: sent.late,
             seen,
             lookups: asked.lookups,
-            asked_late: asked.late,
             unchecked: asked.unchecked,
             plan_waits,
             overloaded: sent.overloaded,
@@ -169,8 +168,8 @@ impl Player {
     ///
     /// # Errors
     /// An answer that is none.
-    pub(super) fn ask_idle(&self, length: Duration) -> Result<Times, Failure> {
-        let mut lookups = Times::new()?;
+    pub(super) fn ask_idle(&self, length: Duration) -> Result<Lookups, Failure> {
+        let mut lookups = Lookups::new()?;
         let (start, between) = (Instant::now() + START, Duration::from_secs_f64(1.0 / self.asked_s.max(1.0)));
         for (number, query) in (0..).zip(self.recent.iter().cycle()) {
             let due = start + between * number;
@@ -178,8 +177,9 @@ impl Player {
                 break;
             }
             wait(due);
+            let asked = Instant::now();
             self.indexer.overlap(query)?;
-            lookups.note(due.elapsed(), 1);
+            lookups.note(due, asked);
         }
         Ok(lookups)
     }

@@ -8,7 +8,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    measured::{Cost, Measured, Percentiles, Times},
+    measured::{Cost, Lookups, Measured, Percentiles},
     reference::Verdict,
     scenario::{Fault, FaultKind},
     series::Stretch,
@@ -33,6 +33,9 @@ pub(super) struct Report {
     pub(super) lookup_us: Percentiles,
     /// Of the same questions while nothing was sent.
     pub(super) lookup_idle_us: Percentiles,
+    /// Both from when the question was asked, and not from when it was to be.
+    pub(super) answer_us: Percentiles,
+    pub(super) answer_idle_us: Percentiles,
     /// Answers about one rank that were held against the truth.
     pub(super) checked: u64,
     pub(super) over: u64,
@@ -60,8 +63,6 @@ pub(super) struct Report {
 pub(super) struct Generator {
     /// How late messages were sent.
     pub(super) late_ms: Percentiles,
-    /// How late questions were asked.
-    pub(super) asked_late_us: Percentiles,
     /// Times that nothing was planned yet when it was due.
     pub(super) plan_waits: u64,
     /// Answers that were to be checked, for which there was no room.
@@ -108,7 +109,7 @@ pub(super) struct Run<'a> {
     pub(super) scenario: &'a str,
     pub(super) target: &'static str,
     pub(super) last: &'a Measured,
-    pub(super) idle: &'a Times,
+    pub(super) idle: &'a Lookups,
     pub(super) races: &'a [Race],
     pub(super) verdict: Verdict,
     pub(super) lost: u64,
@@ -145,8 +146,10 @@ impl Report {
             applied_blocks_s: last.applied_blocks_s(),
             lag_ms: last.seen.lag.milliseconds(),
             lookups_s: last.lookups.count() as f64 / seconds,
-            lookup_us: last.lookups.microseconds(),
-            lookup_idle_us: run.idle.microseconds(),
+            lookup_us: last.lookups.from_schedule.microseconds(),
+            lookup_idle_us: run.idle.from_schedule.microseconds(),
+            answer_us: last.lookups.answering.microseconds(),
+            answer_idle_us: run.idle.answering.microseconds(),
             checked: compared,
             over,
             under,
@@ -157,7 +160,6 @@ impl Report {
             visible_events_s: rate(|race| race.visible),
             generator: Generator {
                 late_ms: last.late.milliseconds(),
-                asked_late_us: last.asked_late.microseconds(),
                 plan_waits: last.plan_waits,
                 unchecked: last.unchecked,
                 cores: last.cost.cores(last.length),
@@ -198,8 +200,9 @@ impl Report {
             ("lag, ms", self.lag_ms),
             ("lookup, us", self.lookup_us),
             ("lookup when idle, us", self.lookup_idle_us),
+            ("answer, us", self.answer_us),
+            ("answer when idle, us", self.answer_idle_us),
             ("sent late by, ms", self.generator.late_ms),
-            ("asked late by, us", self.generator.asked_late_us),
         ] {
             let Percentiles { p50, p99, p999, max } = times;
             writeln!(out, "{name:<22} {p50:>10.3} {p99:>10.3} {p999:>10.3} {max:>10.3}")?;

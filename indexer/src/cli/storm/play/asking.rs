@@ -3,13 +3,14 @@
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
 };
 
 use kvtide::{Indexer, Query, serving::Failure};
 
 use super::Window;
 use crate::cli::storm::{
-    ahead::Ready, check::Checker, machine::own_seconds, measured::Times, pace::wait, plan::Question,
+    ahead::Ready, check::Checker, machine::own_seconds, measured::Lookups, pace::wait, plan::Question,
     series::Series,
 };
 
@@ -18,11 +19,8 @@ const RECENT: usize = 256;
 
 /// What has come of it.
 pub(super) struct AllAsked {
-    /// From the time that each was to be asked.
-    pub(super) lookups: Times,
-    /// Of these, until the question was asked.
-    pub(super) late: Times,
-    /// The same over time.
+    pub(super) lookups: Lookups,
+    /// From the time that each was to be asked, over time.
     pub(super) series: Series,
     pub(super) recent: VecDeque<Query<'static>>,
     /// Answers that were to be checked, for which there was no room.
@@ -39,8 +37,7 @@ pub(super) fn run(
     window: Window<'_>,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
-    let (mut lookups, mut late) = (Times::new()?, Times::new()?);
-    let (mut recent, mut unchecked) = (VecDeque::new(), 0);
+    let (mut lookups, mut recent, mut unchecked) = (Lookups::new()?, VecDeque::new(), 0);
     let mut series = Series::new(window.start, window.every);
     while !over.load(Ordering::Relaxed)
         && let Some(question) = questions.next_if(over, |question| question.at < window.until)
@@ -50,10 +47,10 @@ pub(super) fn run(
             continue;
         }
         let due = window.pace.due(question.at);
-        late.note(wait(due), 1);
+        wait(due);
+        let asked = Instant::now();
         let answer = indexer.overlap(&question.query)?;
-        let time = due.elapsed();
-        lookups.note(time, 1);
+        let time = lookups.note(due, asked);
         series.note(due, time, 1)?;
         window.live.answer(time);
         if let Some(names) = question.names {
@@ -64,5 +61,5 @@ pub(super) fn run(
         }
         recent.push_back(question.query);
     }
-    Ok(AllAsked { lookups, late, series, recent, unchecked, cost: own_seconds() })
+    Ok(AllAsked { lookups, series, recent, unchecked, cost: own_seconds() })
 }
