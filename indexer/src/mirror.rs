@@ -24,7 +24,10 @@ use std::{collections::HashSet, sync::Arc};
 use hashbrown::HashMap;
 use kvtide_radix::{Outcome, Writer};
 
-use crate::{clock::Clock, pending::Pending};
+use crate::{
+    clock::Clock,
+    pending::{Pending, PendingEvents},
+};
 use announced::Announcements;
 use early::Early;
 use ranks::Ranks;
@@ -38,6 +41,9 @@ pub(crate) use replay::ReplayedBatch;
 pub(crate) use saved::{KnownStream, SavedMirror};
 pub(crate) use source::Source;
 pub use worker_index::{IndexAnswer, IndexRequest};
+
+/// What is applied together is to be seen after so long, and others have the mirror.
+const TOGETHER_MS: u64 = 1;
 
 /// So many messages of a rank or publisher wait for what is missing in front of them, and so many bytes of them; one more,
 /// and it is lost.
@@ -56,15 +62,16 @@ pub(crate) struct Mirror {
     /// Sources of which it is proven that their messages arrive.
     followed: HashSet<u32>,
     clock: Clock,
-    /// The time of what is applied together.
+    /// The time of what is applied together, and what has waited and is pending until that is seen.
     now: Option<Now>,
+    to_be_seen: Vec<PendingEvents>,
     /// When something of a source was lost of which nobody knows whose it was.
     doubted_ms: HashMap<u32, u64>,
     /// When it was last looked for what has waited too long.
     looked_ms: u64,
 }
 
-/// What one message did.
+/// What messages did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Applied {
     /// Events applied.
@@ -115,7 +122,7 @@ impl Applied {
         self.ignored += other.ignored;
         self.repeated += other.repeated;
         self.holes += other.holes;
-        self.missing += other.missing;
+        self.missing = self.missing.saturating_add(other.missing);
         self.lives += other.lives;
         self.refused += other.refused;
         self.crowded += other.crowded;
@@ -154,6 +161,17 @@ pub(crate) enum Refusal {
     NoRoom,
 }
 
+/// Ends what is applied together, however that ends.
+struct Together<'a>(&'a mut Mirror);
+
+impl Drop for Together<'_> {
+    fn drop(&mut self) {
+        self.0.writer.publish();
+        self.0.to_be_seen.clear();
+        self.0.now = None;
+    }
+}
+
 /// What the clocks say.
 #[derive(Clone, Copy)]
 struct Now {
@@ -176,12 +194,13 @@ impl Mirror {
             writer,
             ranks: Ranks::default(),
             publishers: HashMap::new(),
-            early: Early::new(Arc::clone(&pending)),
+            early: Early::default(),
             pending,
             announcements: Announcements::default(),
             followed: HashSet::new(),
             clock,
             now: None,
+            to_be_seen: Vec::new(),
             doubted_ms: HashMap::new(),
             looked_ms: 0,
         }
@@ -191,9 +210,13 @@ impl Mirror {
     pub(crate) fn together(&mut self, apply: impl FnOnce(&mut Mirror)) {
         self.now = Some(self.now());
         self.writer.collect();
-        apply(self);
-        self.writer.publish();
-        self.now = None;
+        let together = Together(self);
+        apply(together.0);
+    }
+
+    /// Whether what is applied together has taken long.
+    pub(crate) fn has_taken_long(&self) -> bool {
+        self.now.is_some_and(|now| now.steady_ms + TOGETHER_MS < self.clock.steady_ms())
     }
 
     /// Gives up on what has been waited for long enough: frames in front of others, answers of engines, parents of blocks.

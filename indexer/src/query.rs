@@ -205,10 +205,11 @@ impl Query<'_> {
             Ok(index) => reaches[index].1,
             Err(_) => Reach::NONE,
         };
+        let notes = moment.unreached.notes();
         let states = moment.view.ranks().map(|state| (state, reach(&state)));
         let asked = |rank: &Rank| self.ranks.as_ref().is_none_or(|ranks| ranks.contains(rank));
         let ranks = states
-            .inspect(|(state, reach)| moment.unreached.note(state, *reach != Reach::NONE))
+            .inspect(|(state, reach)| notes.note(state, *reach != Reach::NONE))
             .filter(|(state, _)| asked(&state.rank))
             .map(|(state, reach)| (state, known_reach(&state, reach)));
         let mut ranks: Vec<_> = ranks.filter(|(_, reach)| self.is_far_enough(*reach)).collect();

@@ -9,8 +9,10 @@ use tracing::warn;
 
 /// So many blocks on the GPU are much.
 const BLOCKS: u64 = 256;
-/// So many queries in a row must have reached none of them.
+/// About so many queries in a row must have reached none of them.
 const QUERIES: u32 = 1000;
+/// One query in so many is counted, as so many, drawn by chance: what all threads write to is dear where many ask at once.
+const COUNTED: u32 = 10;
 
 /// For each rank's slot, how many queries in a row have not reached what it holds.
 #[derive(Default)]
@@ -20,10 +22,16 @@ pub(crate) struct Unreached {
     slots: AtomicUsize,
 }
 
-/// Takes notes for one query.
+/// Takes notes of queries.
 pub(crate) struct Watch<'a> {
     queries: RwLockReadGuard<'a, Vec<AtomicU32>>,
     slots: &'a AtomicUsize,
+}
+
+/// Takes notes of one.
+pub(crate) struct Notes<'a> {
+    watch: &'a Watch<'a>,
+    counts: bool,
 }
 
 impl Unreached {
@@ -48,11 +56,19 @@ impl Unreached {
 }
 
 impl Watch<'_> {
+    /// Those of the next query.
+    pub(crate) fn notes(&self) -> Notes<'_> {
+        Notes { watch: self, counts: rand::random_ratio(1, COUNTED) }
+    }
+}
+
+impl Notes<'_> {
     /// Notes whether the query has reached what a rank holds.
     pub(crate) fn note(&self, state: &RankState, reached: bool) {
-        let Some(counter) = self.queries.get(state.slot.index()) else {
+        let Notes { watch: Watch { queries, slots }, counts } = self;
+        let Some(counter) = queries.get(state.slot.index()) else {
             // From the next query on.
-            self.slots.fetch_max(state.slot.index() + 1, Ordering::Relaxed);
+            slots.fetch_max(state.slot.index() + 1, Ordering::Relaxed);
             return;
         };
         // Counts need not be exact, and most ranks have nothing to count.
@@ -60,7 +76,7 @@ impl Watch<'_> {
             if counter.load(Ordering::Relaxed) > 0 {
                 counter.store(0, Ordering::Relaxed);
             }
-        } else if counter.fetch_add(1, Ordering::Relaxed) + 1 == QUERIES {
+        } else if *counts && counter.fetch_add(COUNTED, Ordering::Relaxed) + COUNTED == QUERIES {
             let (Rank { worker_id, dp_rank }, held_blocks) = (state.rank, state.held_blocks[0]);
             warn!(worker_id, dp_rank, held_blocks, queries = QUERIES, "no query reaches what a rank holds");
         }

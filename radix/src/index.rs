@@ -100,10 +100,7 @@ impl Writer {
     /// Publishing a version costs about as much as applying one event. Where events come fast, one for each 0.2 ms of them
     /// is best: see [`Writer::collect`].
     pub fn update<T>(&mut self, change: impl FnOnce(&mut Update<'_>) -> T) -> T {
-        if !self.ready {
-            self.tree.begin(self.sides.take());
-            self.ready = true;
-        }
+        self.get_ready();
         if !self.changed {
             self.tree.reclaim(self.sides.oldest());
         }
@@ -136,9 +133,18 @@ impl Writer {
         }
     }
 
+    /// Waits for a side that nobody reads, or makes one.
+    fn get_ready(&mut self) {
+        if !self.ready {
+            self.tree.begin(self.sides.take());
+            self.ready = true;
+        }
+    }
+
     /// What those ranks hold now, with settings left out.
     #[must_use]
-    pub fn dump(&self, is_in: impl Fn(Rank) -> bool) -> Dump {
+    pub fn dump(&mut self, is_in: impl Fn(Rank) -> bool) -> Dump {
+        self.get_ready();
         self.tree.dump(is_in)
     }
 

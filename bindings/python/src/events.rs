@@ -12,21 +12,20 @@ use pyo3::{
 use crate::{
     error::Fault,
     hashes,
-    tokens::{Tokens, each, length},
+    tokens::{Tokens, list},
 };
 
 /// Reads events. Chains that start with tokens are salted with that seed.
 pub(crate) fn read(given: &Bound<'_, PyAny>, hashing: Hashing, seed: Seed) -> PyResult<Vec<Event>> {
-    let mut events = Vec::with_capacity(length(given, "events")?);
-    each(given, "events", |place, event| {
+    let mut place = 0;
+    list(given, "events", |event| {
         let what = format!("events, index {place}");
+        place += 1;
         let Ok(dict) = event.cast::<PyDict>() else {
             return Err(Fault::wrong_type(what, event, "a dictionary with a type").into());
         };
-        events.push(Given { what, dict }.event(hashing, seed)?);
-        Ok(())
-    })?;
-    Ok(events)
+        Given { what, dict }.event(hashing, seed)
+    })
 }
 
 /// One event as it was given.
@@ -48,7 +47,7 @@ impl<'py> Given<'_, 'py> {
     fn text(&self, name: &str) -> PyResult<Option<String>> {
         let Some(member) = self.member(name)? else { return Ok(None) };
         match member.cast::<PyString>() {
-            Ok(text) => Ok(Some(text.to_string())),
+            Ok(text) => Ok(Some(text.to_string_lossy().into_owned())),
             Err(_) => Err(Fault::wrong_type(format!("{}: {name}", self.what), &member, "a text").into()),
         }
     }
@@ -139,8 +138,7 @@ impl<'py> Given<'_, 'py> {
 /// `[{"sequence_hash": ..., "block_hash": ...}, ...]`.
 fn hashed(given: &Bound<'_, PyAny>) -> PyResult<Vec<Block>> {
     const EXPECTED: &str = "a dictionary with sequence_hash and block_hash";
-    let mut blocks = Vec::with_capacity(length(given, "blocks")?);
-    each(given, "blocks", |_place, block| {
+    list(given, "blocks", |block| {
         let Ok(dict) = block.cast::<PyDict>() else {
             return Err(Fault::wrong_type("blocks", block, EXPECTED).into());
         };
@@ -149,8 +147,6 @@ fn hashed(given: &Bound<'_, PyAny>) -> PyResult<Vec<Block>> {
             return Err(Fault::invalid("blocks", "a dictionary with other members", EXPECTED).into());
         };
         let name = SequenceHash(hashes::read(&name, "sequence_hash")?);
-        blocks.push(Block { name, content: BlockHash(hashes::read(&content, "block_hash")?) });
-        Ok(())
-    })?;
-    Ok(blocks)
+        Ok(Block { name, content: BlockHash(hashes::read(&content, "block_hash")?) })
+    })
 }

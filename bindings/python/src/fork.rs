@@ -21,17 +21,21 @@ thread_local! {
 /// Works without the interpreter's lock, and not across a fork.
 pub(crate) fn apart<T: Ungil>(py: Python<'_>, work: impl Ungil + Send + FnOnce() -> T) -> T {
     py.detach(|| {
-        let _inside = GATE.read().unwrap_or_else(PoisonError::into_inner);
+        // Whoever forks is inside alone, and may be called by what others do around a fork.
+        let forks = CLOSED.with(|gate| gate.borrow().is_some());
+        let _inside = (!forks).then(|| GATE.read().unwrap_or_else(PoisonError::into_inner));
         work()
     })
 }
 
 /// Waits until no other thread is inside kvtide, and lets none in.
 #[pyfunction]
-pub(crate) fn before_fork() {
-    // Those inside need no interpreter's lock to come out.
-    let closed = GATE.write().unwrap_or_else(PoisonError::into_inner);
-    CLOSED.with(|gate| gate.replace(Some(closed)));
+pub(crate) fn before_fork(py: Python<'_>) {
+    // Without the interpreter's lock: another thread that forks needs it to open the gate.
+    py.detach(|| {
+        let closed = GATE.write().unwrap_or_else(PoisonError::into_inner);
+        CLOSED.with(|gate| gate.replace(Some(closed)));
+    });
 }
 
 /// Lets threads in again, in the parent and in the child.

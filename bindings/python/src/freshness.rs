@@ -3,7 +3,7 @@
 use kvtide::KnowledgeState;
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::error::Fault;
+use crate::{args, error::Fault};
 
 /// What is known of the age of a rank's numbers. Values that do not exist yet are `None`.
 ///
@@ -102,10 +102,10 @@ impl FreshnessLimits {
     #[pyo3(signature = (*, lag_over_best_ms = None, verified_age_ms = None, missing_events = None, knowledge = Vec::new()))]
     #[expect(clippy::needless_pass_by_value, reason = "as Python hands it in")]
     fn new(
-        lag_over_best_ms: Option<u64>,
-        verified_age_ms: Option<u64>,
-        missing_events: Option<u64>,
-        knowledge: Vec<String>,
+        #[pyo3(from_py_with = args::maybe_whole)] lag_over_best_ms: Option<u64>,
+        #[pyo3(from_py_with = args::maybe_whole)] verified_age_ms: Option<u64>,
+        #[pyo3(from_py_with = args::maybe_whole)] missing_events: Option<u64>,
+        #[pyo3(from_py_with = args::texts)] knowledge: Vec<String>,
     ) -> PyResult<FreshnessLimits> {
         let knowledge = knowledge.iter().map(|name| state(name)).collect::<Result<_, Fault>>()?;
         let limits = kvtide::FreshnessLimits { lag_over_best_ms, verified_age_ms, missing_events, knowledge };

@@ -11,7 +11,7 @@ use pyo3::{
 use crate::{
     error::Fault,
     hashing::PromptHasher,
-    tokens::{each, integers, is_array, length},
+    tokens::{is_array, is_signed, list, neighbours},
 };
 
 const FORMS: &str = "an integer of 64 bits, up to 16 hexadecimal digits, or at least 8 bytes";
@@ -57,15 +57,13 @@ fn packed<'py>(given: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBytes>> {
 
 fn read_all<T>(given: &Bound<'_, PyAny>, what: &str, hash: fn(u64) -> T) -> PyResult<Vec<T>> {
     if is_array(given)? {
-        if let Ok(array) = given.extract::<PyReadonlyArray1<'_, u64>>() {
-            return Ok(array.as_array().iter().map(|&bits| hash(bits)).collect());
-        }
-        if let Ok(array) = given.extract::<PyReadonlyArray1<'_, i64>>() {
-            return Ok(array.as_array().iter().map(|&bits| hash(bits.cast_unsigned())).collect());
-        }
-        let array = integers(given, what, u64::MAX, "uint64")?;
-        let array = array.extract::<PyReadonlyArray1<'_, u64>>()?;
-        return Ok(array.as_array().iter().map(|&bits| hash(bits)).collect());
+        return if is_signed(given, what)? {
+            let array = neighbours(given, "int64")?.extract::<PyReadonlyArray1<'_, i64>>()?;
+            Ok(array.as_slice()?.iter().map(|bits| hash(bits.cast_unsigned())).collect())
+        } else {
+            let array = neighbours(given, "uint64")?.extract::<PyReadonlyArray1<'_, u64>>()?;
+            Ok(array.as_slice()?.iter().map(|&bits| hash(bits)).collect())
+        };
     }
     if let Some(bytes) = packed(given) {
         return Ok(bytes
@@ -76,18 +74,13 @@ fn read_all<T>(given: &Bound<'_, PyAny>, what: &str, hash: fn(u64) -> T) -> PyRe
             .map(|bits| hash(u64::from_ne_bytes(*bits)))
             .collect());
     }
-    let mut hashes = Vec::with_capacity(length(given, what)?);
-    each(given, what, |_place, item| {
-        hashes.push(hash(read(item, what)?));
-        Ok(())
-    })?;
-    Ok(hashes)
+    list(given, what, |item| Ok(hash(read(item, what)?)))
 }
 
 /// Reads a list, tuple, numpy array or other sequence of block hashes, or those of a conversation.
 pub(crate) fn blocks(given: &Bound<'_, PyAny>) -> PyResult<Vec<BlockHash>> {
     if let Ok(conversation) = given.cast::<PromptHasher>() {
-        return Ok(conversation.get().block_hashes());
+        return Ok(conversation.get().block_hashes(given.py()));
     }
     read_all(given, "block_hashes", BlockHash)
 }

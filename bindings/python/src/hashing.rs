@@ -6,7 +6,7 @@ use kvtide_radix::{BlockHash, Seed};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::{error::Fault, fork, hashes, media, tokens::Tokens};
+use crate::{args, error::Fault, fork, hashes, media, tokens::Tokens};
 
 /// How prompts are cut, if they can be.
 pub(crate) fn hashing(block_size: u32, eagle: bool) -> Result<Hashing, Fault> {
@@ -23,16 +23,16 @@ pub(crate) fn hashing(block_size: u32, eagle: bool) -> Result<Hashing, Fault> {
 #[pyo3(signature = (token_ids, block_size, *, adapter = None, tenant = None, eagle = false, block_mm_infos = None, mm_objects = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub(crate) fn hash_blocks(
-    py: Python<'_>,
-    token_ids: &Bound<'_, PyAny>,
-    block_size: u32,
-    adapter: Option<&str>,
-    tenant: Option<&str>,
-    eagle: bool,
-    block_mm_infos: Option<&Bound<'_, PyAny>>,
-    mm_objects: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Vec<u64>> {
-    let (hashing, seed) = (hashing(block_size, eagle)?, Seed::of(adapter, tenant));
+        py: Python<'_>,
+        token_ids: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = args::whole)] block_size: u32,
+        #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
+        eagle: bool,
+        block_mm_infos: Option<&Bound<'_, PyAny>>,
+        mm_objects: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<u64>> {
+    let (hashing, seed) = (hashing(block_size, eagle)?, Seed::of(adapter.as_deref(), tenant.as_deref()));
     let (tokens, media) = (Tokens::read(token_ids)?, media::read(block_mm_infos, mm_objects)?);
     let tokens = tokens.as_slice()?;
     let media = match media {
@@ -60,8 +60,16 @@ pub(crate) struct PromptHasher {
 }
 
 impl PromptHasher {
-    pub(crate) fn block_hashes(&self) -> Vec<BlockHash> {
-        self.conversation.lock().hashes().to_vec()
+    pub(crate) fn block_hashes(&self, py: Python<'_>) -> Vec<BlockHash> {
+        self.with(py, |conversation| conversation.hashes().to_vec())
+    }
+
+    /// Another thread may extend it meanwhile, which takes long: it is waited for without the interpreter's lock.
+    fn with<T: Send>(&self, py: Python<'_>, act: impl Send + FnOnce(&mut Conversation) -> T) -> T {
+        match self.conversation.try_lock() {
+            Some(mut conversation) => act(&mut conversation),
+            None => fork::apart(py, || act(&mut self.conversation.lock())),
+        }
     }
 }
 
@@ -70,12 +78,13 @@ impl PromptHasher {
     #[new]
     #[pyo3(signature = (block_size, *, adapter = None, tenant = None, eagle = false))]
     fn new(
-        block_size: u32,
-        adapter: Option<&str>,
-        tenant: Option<&str>,
+        #[pyo3(from_py_with = args::whole)] block_size: u32,
+        #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
         eagle: bool,
     ) -> PyResult<PromptHasher> {
-        let conversation = Conversation::new(hashing(block_size, eagle)?, Seed::of(adapter, tenant));
+        let seed = Seed::of(adapter.as_deref(), tenant.as_deref());
+        let conversation = Conversation::new(hashing(block_size, eagle)?, seed);
         Ok(PromptHasher { conversation: Mutex::new(conversation) })
     }
 
@@ -96,37 +105,38 @@ impl PromptHasher {
 
     /// Takes back what is behind the first so many tokens. Returns how many are still there, often fewer, since tokens of
     /// complete blocks are not kept: the prompt is to be extended from there.
-    fn truncate(&self, tokens: usize) -> usize {
-        self.conversation.lock().truncate(tokens)
+    fn truncate(&self, py: Python<'_>, #[pyo3(from_py_with = args::whole)] tokens: usize) -> usize {
+        self.with(py, |conversation| conversation.truncate(tokens))
     }
 
     /// The hashes of all complete blocks, in order.
-    fn hashes(&self) -> Vec<u64> {
-        self.conversation.lock().hashes().iter().map(|hash| hash.0).collect()
+    fn hashes(&self, py: Python<'_>) -> Vec<u64> {
+        self.with(py, |conversation| conversation.hashes().iter().map(|hash| hash.0).collect())
     }
 
     /// How many tokens the prompt has.
     #[getter]
-    fn tokens(&self) -> usize {
-        self.conversation.lock().tokens()
+    fn tokens(&self, py: Python<'_>) -> usize {
+        self.with(py, |conversation| conversation.tokens())
     }
 
     /// A fork of the conversation.
-    fn copy(&self) -> PromptHasher {
-        PromptHasher { conversation: Mutex::new(self.conversation.lock().clone()) }
+    fn copy(&self, py: Python<'_>) -> PromptHasher {
+        PromptHasher { conversation: Mutex::new(self.with(py, |conversation| conversation.clone())) }
+    }
+
+    fn __copy__(&self, py: Python<'_>) -> PromptHasher {
+        self.copy(py)
     }
 
     /// How many complete blocks the prompt has.
-    fn __len__(&self) -> usize {
-        self.conversation.lock().hashes().len()
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.with(py, |conversation| conversation.hashes().len())
     }
 
-    fn __repr__(&self) -> String {
-        let conversation = self.conversation.lock();
-        format!(
-            "<kvtide.PromptHasher of {} tokens, {} blocks>",
-            conversation.tokens(),
-            conversation.hashes().len()
-        )
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let sizes = |conversation: &mut Conversation| (conversation.tokens(), conversation.hashes().len());
+        let (tokens, blocks) = self.with(py, sizes);
+        format!("<kvtide.PromptHasher of {tokens} tokens, {blocks} blocks>")
     }
 }

@@ -14,6 +14,7 @@ use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
     applied::Applied,
+    args,
     error::Fault,
     events, fork, freshness, hashing,
     overlap::Overlap,
@@ -84,16 +85,16 @@ impl Indexer {
     #[pyo3(signature = (model, block_size, *, revision = None, tokenizer = None, kv_dtype = None, layout = None, eagle = false, gap_policy = "forget"))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
-        model: String,
-        block_size: u32,
-        revision: Option<String>,
-        tokenizer: Option<String>,
-        kv_dtype: Option<String>,
-        layout: Option<String>,
+        #[pyo3(from_py_with = args::text)] model: String,
+        #[pyo3(from_py_with = args::whole)] block_size: u32,
+        #[pyo3(from_py_with = args::maybe_text)] revision: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] tokenizer: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] kv_dtype: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] layout: Option<String>,
         eagle: bool,
-        gap_policy: &str,
+        #[pyo3(from_py_with = args::text)] gap_policy: String,
     ) -> PyResult<Indexer> {
-        let gap_policy = match gap_policy {
+        let gap_policy = match gap_policy.as_str() {
             "forget" => GapPolicy::Forget,
             "keep" => GapPolicy::Keep,
             other => return Err(Fault::invalid("gap_policy", format!("{other:?}"), "forget or keep").into()),
@@ -111,7 +112,11 @@ impl Indexer {
     /// Applies a raw frame of Dynamo's event plane (`...kv-events` on NATS), as one version.
     ///
     /// Raises `Undecodable`: nothing of it is applied, and the ranks that it may have been about have a hole.
-    fn apply_dynamo_frame(&self, py: Python<'_>, frame: &[u8]) -> PyResult<Applied> {
+    fn apply_dynamo_frame(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = args::bytes)] frame: &[u8],
+    ) -> PyResult<Applied> {
         Ok(fork::apart(py, || self.apply(&self.frames, Message::Frame(frame)))?)
     }
 
@@ -121,15 +126,17 @@ impl Indexer {
     /// announces again what is there. `host_chunk_blocks`: it looks host blocks up in chunks of this many. `adapter_names`: of
     /// adapters that it announces by number.
     #[pyo3(signature = (worker_id, dp_rank = None, *, copies = "counted", host_chunk_blocks = 1, adapter_names = None))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn add_engine(
         &self,
-        worker_id: u64,
-        dp_rank: Option<u32>,
-        copies: &str,
-        host_chunk_blocks: u32,
+        py: Python<'_>,
+        #[pyo3(from_py_with = args::whole)] worker_id: u64,
+        #[pyo3(from_py_with = args::maybe_whole)] dp_rank: Option<u32>,
+        #[pyo3(from_py_with = args::text)] copies: String,
+        #[pyo3(from_py_with = args::whole)] host_chunk_blocks: u32,
         adapter_names: Option<HashMap<u64, String>>,
     ) -> PyResult<()> {
-        let copies = match copies {
+        let copies = match copies.as_str() {
             "counted" => Copies::Counted,
             "set" => Copies::Set,
             other => return Err(Fault::invalid("copies", format!("{other:?}"), "counted or set").into()),
@@ -142,9 +149,11 @@ impl Indexer {
             adapter_names,
             ..EngineStream::new(worker_id)
         };
-        let bound = self.bind(engine)?;
-        self.engines.lock().insert((worker_id, dp_rank), bound);
-        Ok(())
+        Ok(fork::apart(py, || -> Result<(), Fault> {
+            let bound = self.bind(engine)?;
+            self.engines.lock().insert((worker_id, dp_rank), bound);
+            Ok(())
+        })?)
     }
 
     /// Applies a batch of an engine's own publisher (vLLM, SGLang), as one version.
@@ -155,10 +164,10 @@ impl Indexer {
     fn apply_engine_batch(
         &self,
         py: Python<'_>,
-        batch: &[u8],
-        worker_id: u64,
-        dp_rank: Option<u32>,
-        sequence: Option<u64>,
+        #[pyo3(from_py_with = args::bytes)] batch: &[u8],
+        #[pyo3(from_py_with = args::whole)] worker_id: u64,
+        #[pyo3(from_py_with = args::maybe_whole)] dp_rank: Option<u32>,
+        #[pyo3(from_py_with = args::maybe_whole)] sequence: Option<u64>,
     ) -> PyResult<Applied> {
         Ok(fork::apart(py, || {
             let stream = self.engine((worker_id, dp_rank))?;
@@ -176,16 +185,16 @@ impl Indexer {
         &self,
         py: Python<'_>,
         events: &Bound<'_, PyAny>,
-        worker_id: u64,
-        dp_rank: u32,
-        first_event_id: Option<u64>,
-        adapter: Option<&str>,
-        tenant: Option<&str>,
+        #[pyo3(from_py_with = args::whole)] worker_id: u64,
+        #[pyo3(from_py_with = args::whole)] dp_rank: u32,
+        #[pyo3(from_py_with = args::maybe_whole)] first_event_id: Option<u64>,
+        #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
     ) -> PyResult<Applied> {
         if first_event_id == Some(0) {
             return Err(Fault::invalid("first_event_id", 0, "1 or more").into());
         }
-        let events = events::read(events, self.hashing, Seed::of(adapter, tenant))?;
+        let events = events::read(events, self.hashing, Seed::of(adapter.as_deref(), tenant.as_deref()))?;
         let rank = Rank { worker_id, dp_rank };
         Ok(fork::apart(py, || -> Result<Applied, Fault> {
             self.ticks.tick(&self.indexer);
@@ -207,13 +216,13 @@ impl Indexer {
         py: Python<'_>,
         token_ids: Option<&Bound<'_, PyAny>>,
         block_hashes: Option<&Bound<'_, PyAny>>,
-        adapter: Option<String>,
-        tenant: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
         block_mm_infos: Option<&Bound<'_, PyAny>>,
         mm_objects: Option<&Bound<'_, PyAny>>,
-        ranks: Option<Vec<(u64, u32)>>,
-        min_reach_tokens: u32,
-        limit: Option<usize>,
+        #[pyo3(from_py_with = args::maybe_ranks)] ranks: Option<Vec<(u64, u32)>>,
+        #[pyo3(from_py_with = args::whole)] min_reach_tokens: u32,
+        #[pyo3(from_py_with = args::maybe_whole)] limit: Option<usize>,
         freshness: bool,
     ) -> PyResult<Overlap> {
         let prompt = Prompt::read(token_ids, block_hashes, block_mm_infos, mm_objects)?;
@@ -231,11 +240,11 @@ impl Indexer {
         py: Python<'_>,
         token_ids: Option<&Bound<'_, PyAny>>,
         block_hashes: Option<&Bound<'_, PyAny>>,
-        adapter: Option<String>,
-        tenant: Option<String>,
-        ranks: Option<Vec<(u64, u32)>>,
-        min_reach_tokens: u32,
-        limit: Option<usize>,
+        #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
+        #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
+        #[pyo3(from_py_with = args::maybe_ranks)] ranks: Option<Vec<(u64, u32)>>,
+        #[pyo3(from_py_with = args::whole)] min_reach_tokens: u32,
+        #[pyo3(from_py_with = args::maybe_whole)] limit: Option<usize>,
         freshness: bool,
     ) -> PyResult<Vec<Overlap>> {
         let prompts = Prompt::read_all(token_ids, block_hashes)?;
@@ -251,21 +260,41 @@ impl Indexer {
 
     /// Makes ranks known from which nothing has come yet: they are `unknown` until something does. Returns how many are new.
     #[pyo3(signature = (worker_id, dp_ranks = vec![0]))]
-    fn register_worker(&self, py: Python<'_>, worker_id: u64, dp_ranks: Vec<u32>) -> PyResult<usize> {
+    fn register_worker(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = args::whole)] worker_id: u64,
+        #[pyo3(from_py_with = args::wholes)] dp_ranks: Vec<u32>,
+    ) -> PyResult<usize> {
         let ranks: Vec<Rank> = dp_ranks.into_iter().map(|dp_rank| Rank { worker_id, dp_rank }).collect();
-        Ok(fork::apart(py, || self.indexer.register(&self.scope, &ranks)).map_err(Fault::from)?)
+        Ok(fork::apart(py, || {
+            self.ticks.tick(&self.indexer);
+            self.indexer.register(&self.scope, &ranks)
+        })
+        .map_err(Fault::from)?)
     }
 
     /// Lets a worker go, or one rank of it, with everything that it holds and what `add_engine` has said of it. Returns how many
     /// ranks these were.
     #[pyo3(signature = (worker_id, dp_rank = None))]
-    fn remove_worker(&self, py: Python<'_>, worker_id: u64, dp_rank: Option<u32>) -> usize {
-        fork::apart(py, || self.remove(worker_id, dp_rank))
+    fn remove_worker(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = args::whole)] worker_id: u64,
+        #[pyo3(from_py_with = args::maybe_whole)] dp_rank: Option<u32>,
+    ) -> usize {
+        fork::apart(py, || {
+            self.ticks.tick(&self.indexer);
+            self.remove(worker_id, dp_rank)
+        })
     }
 
     /// Every rank that is known, as dictionaries: `worker_id`, `dp_rank`, `knowledge`, `held_blocks` by tier, `parked_blocks`.
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let scopes = fork::apart(py, || self.indexer.scopes());
+        let scopes = fork::apart(py, || {
+            self.ticks.tick(&self.indexer);
+            self.indexer.scopes()
+        });
         let ranks = scopes.into_iter().flat_map(|scope| scope.ranks);
         let row = |state: kvtide_radix::RankState| {
             let (row, held) = (PyDict::new(py), PyDict::new(py));

@@ -1,6 +1,7 @@
 //! kvtide as a Python package: what of it is Rust. `python/kvtide/_native.pyi` says what Python sees of it.
 
 mod applied;
+mod args;
 mod error;
 mod events;
 mod fork;

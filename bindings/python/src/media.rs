@@ -4,11 +4,7 @@ use kvtide::PromptMedia;
 use kvtide_events::{BlockMedia, Media};
 use pyo3::{prelude::*, types::PyDict};
 
-use crate::{
-    error::Fault,
-    hashes,
-    tokens::{each, length},
-};
+use crate::{args, error::Fault, hashes, tokens::list};
 
 /// Reads `block_mm_infos` or `mm_objects`, of which one at most may be there.
 pub(crate) fn read(
@@ -28,43 +24,33 @@ pub(crate) fn read(
 /// For each block `None`, or `{"mm_objects": [{"mm_hash": 42}, ...]}`.
 pub(crate) fn by_block(given: &Bound<'_, PyAny>) -> PyResult<Vec<BlockMedia>> {
     const WHAT: &str = "block_mm_infos";
-    let mut blocks = Vec::with_capacity(length(given, WHAT)?);
-    each(given, WHAT, |_place, block| {
-        let mut media: Vec<u64> = Vec::new();
-        if !block.is_none() {
-            each(&member(block, WHAT, "mm_objects")?, "mm_objects", |_place, object| {
-                media.push(hashes::read(&member(object, "mm_objects", "mm_hash")?, "mm_hash")?);
-                Ok(())
-            })?;
-        }
-        blocks.push(media.into_iter().collect());
-        Ok(())
-    })?;
-    Ok(blocks)
+    list(given, WHAT, |block| {
+        let hash = |object: &Bound<'_, PyAny>| {
+            hashes::read(&member(object, "mm_objects", "mm_hash")?, "mm_hash")
+        };
+        let media = match block.is_none() {
+            true => Vec::new(),
+            false => list(&member(block, WHAT, "mm_objects")?, "mm_objects", hash)?,
+        };
+        Ok(media.into_iter().collect())
+    })
 }
 
 /// `{"mm_hash": 42, "offsets": [[5, 810], ...]}`: the tokens that each stands for, from the prompt's start.
 fn by_tokens(given: &Bound<'_, PyAny>) -> PyResult<Vec<Media>> {
     const WHAT: &str = "mm_objects";
-    let mut all = Vec::with_capacity(length(given, WHAT)?);
-    each(given, WHAT, |_place, object| {
+    list(given, WHAT, |object| {
         let hash = hashes::read(&member(object, WHAT, "mm_hash")?, "mm_hash")?;
-        let mut tokens = Vec::new();
-        each(&member(object, WHAT, "offsets")?, "offsets", |_place, pair| {
+        let range = |pair: &Bound<'_, PyAny>| {
             let expected = "pairs of start and end, none ending before it starts";
-            let Ok(ends) = pair.extract::<Vec<usize>>() else {
-                return Err(Fault::wrong_type("offsets", pair, expected).into());
-            };
-            match *ends {
-                [start, end] if start <= end => tokens.push(start..end),
-                _ => return Err(Fault::invalid("offsets", "another pair", expected).into()),
+            match *args::wholes::<usize>(pair)? {
+                [start, end] if start <= end => Ok(start..end),
+                _ => Err(Fault::invalid("offsets", "another pair", expected).into()),
             }
-            Ok(())
-        })?;
-        all.push(Media { hash, tokens });
-        Ok(())
-    })?;
-    Ok(all)
+        };
+        let tokens = list(&member(object, WHAT, "offsets")?, "offsets", range)?;
+        Ok(Media { hash, tokens })
+    })
 }
 
 fn member<'py>(given: &Bound<'py, PyAny>, what: &str, name: &str) -> PyResult<Bound<'py, PyAny>> {

@@ -9,6 +9,7 @@ use pyo3::{
 use serde::Deserialize;
 
 use crate::{
+    args,
     error::{Fault, Kind},
     freshness::{self, Freshness, FreshnessLimits},
     reach::Reach,
@@ -45,8 +46,8 @@ impl Overlap {
     fn rank<'py>(
         &self,
         py: Python<'py>,
-        worker_id: u64,
-        dp_rank: u32,
+        #[pyo3(from_py_with = args::whole)] worker_id: u64,
+        #[pyo3(from_py_with = args::whole)] dp_rank: u32,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let is_it = |answer: &RankAnswer| (answer.worker_id, answer.dp_rank) == (worker_id, dp_rank);
         let place = self.answer.ranks.iter().position(is_it);
@@ -197,9 +198,10 @@ impl RankOverlap {
     }
 }
 
+/// Kind and place, and not the message, which may repeat what was read.
 fn bad_reply(error: &serde_json::Error) -> PyErr {
-    Fault::new(Kind::BadReply, "a reply of the service", error, "an answer as docs/openapi.json has it")
-        .into()
+    let got = format!("{:?} at line {} column {}", error.classify(), error.line(), error.column());
+    Fault::new(Kind::BadReply, "a reply of the service", got, "an answer as docs/openapi.json has it").into()
 }
 
 /// Reads an answer as the service writes it.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::{
     error::Fault,
     hashes, media,
-    tokens::{Tokens, each},
+    tokens::{Tokens, list},
 };
 
 /// A prompt as it was given. A numpy array stays where it is.
@@ -45,20 +45,16 @@ impl<'py> Prompt<'py> {
         token_ids: Option<&Bound<'py, PyAny>>,
         block_hashes: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Prompt<'py>>> {
-        let mut prompts = Vec::new();
         match (token_ids, block_hashes) {
-            (Some(given), None) => each(given, "token_ids", |_place, tokens| {
-                prompts.push(Prompt::Tokens(Tokens::read(tokens)?, None));
-                Ok(())
-            })?,
-            (None, Some(given)) => each(given, "block_hashes", |_place, blocks| {
-                prompts.push(Prompt::Hashes(hashes::blocks(blocks)?));
-                Ok(())
-            })?,
-            (Some(_), Some(_)) => return Err(neither_or_both("both")),
-            (None, None) => return Err(neither_or_both("neither")),
+            (Some(given), None) => {
+                list(given, "token_ids", |tokens| Ok(Prompt::Tokens(Tokens::read(tokens)?, None)))
+            }
+            (None, Some(given)) => {
+                list(given, "block_hashes", |blocks| Ok(Prompt::Hashes(hashes::blocks(blocks)?)))
+            }
+            (Some(_), Some(_)) => Err(neither_or_both("both")),
+            (None, None) => Err(neither_or_both("neither")),
         }
-        Ok(prompts)
     }
 
     /// The prompt, for as long as this is there.

@@ -3,7 +3,7 @@
 use kvtide::ReachTokens;
 use pyo3::{basic::CompareOp, exceptions::PyTypeError, prelude::*};
 
-use crate::error::Fault;
+use crate::{args, error::Fault};
 
 const NO_SUM: &str = "reaches are never to be added: each tier's number already contains those of all faster tiers, and two \
                       prompts or ranks share no tokens that a sum would mean; use one of gpu, host, disk and external";
@@ -31,7 +31,12 @@ impl Reach {
 impl Reach {
     #[new]
     #[pyo3(signature = (gpu, host, disk, external))]
-    fn new(gpu: u32, host: u32, disk: u32, external: u32) -> PyResult<Reach> {
+    fn new(
+        #[pyo3(from_py_with = args::whole)] gpu: u32,
+        #[pyo3(from_py_with = args::whole)] host: u32,
+        #[pyo3(from_py_with = args::whole)] disk: u32,
+        #[pyo3(from_py_with = args::whole)] external: u32,
+    ) -> PyResult<Reach> {
         let reach = Reach(ReachTokens { gpu, host, disk, external });
         if reach.numbers().is_sorted() {
             return Ok(reach);

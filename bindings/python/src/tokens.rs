@@ -9,7 +9,7 @@ use pyo3::{
     types::{PyByteArray, PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple, PyType},
 };
 
-use crate::error::Fault;
+use crate::error::{Fault, Kind};
 
 /// The tokens of one prompt.
 pub(crate) enum Tokens<'py> {
@@ -24,12 +24,12 @@ impl<'py> Tokens<'py> {
         if is_array(given)? {
             return Tokens::of_array(given);
         }
-        let mut tokens = Vec::with_capacity(length(given, "token_ids")?);
-        each(given, "token_ids", |place, item| {
-            tokens.push(item.extract::<u32>().map_err(|error| not_a_token(place, item, &error))?);
-            Ok(())
-        })?;
-        Ok(Tokens::Owned(tokens))
+        let mut place = 0;
+        let tokens = list(given, "token_ids", |item| {
+            place += 1;
+            item.extract::<u32>().map_err(|error| not_a_token(place - 1, item, &error).into())
+        });
+        Ok(Tokens::Owned(tokens?))
     }
 
     fn of_array(given: &Bound<'py, PyAny>) -> PyResult<Tokens<'py>> {
@@ -38,9 +38,15 @@ impl<'py> Tokens<'py> {
         {
             return Ok(Tokens::Shared(array));
         }
-        let limit = u64::from(u32::MAX);
-        let array = integers(given, "token_ids", limit, "uint32")?;
-        Ok(Tokens::Shared(array.extract::<PyReadonlyArray1<'py, u32>>()?))
+        is_signed(given, "token_ids")?;
+        if given.len()? > 0 {
+            let (least, most) = (given.call_method0("min")?, given.call_method0("max")?);
+            if least.lt(0)? || most.gt(u32::MAX)? {
+                let expected = format!("integers of 0 to {}", u32::MAX);
+                return Err(Fault::invalid("token_ids", "integers beyond these", expected).into());
+            }
+        }
+        Ok(Tokens::Shared(neighbours(given, "uint32")?.extract::<PyReadonlyArray1<'py, u32>>()?))
     }
 
     pub(crate) fn as_slice(&self) -> PyResult<&[u32]> {
@@ -90,33 +96,46 @@ pub(crate) fn is_array(given: &Bound<'_, PyAny>) -> PyResult<bool> {
     ARRAY.get(py).map_or(Ok(false), |array| given.is_instance(array.bind(py)))
 }
 
-/// An array of integers, none below 0 or above a limit, as neighbours of that type.
-pub(crate) fn integers<'py>(
-    given: &Bound<'py, PyAny>,
-    what: &str,
-    limit: u64,
-    dtype: &str,
-) -> PyResult<Bound<'py, PyAny>> {
+/// Whether an array's integers have signs. It must be of integers, and of one dimension.
+pub(crate) fn is_signed(given: &Bound<'_, PyAny>, what: &str) -> PyResult<bool> {
     let array = given.cast::<PyUntypedArray>()?;
     if array.ndim() != 1 {
         let got = format!("an array of {} dimensions", array.ndim());
         return Err(Fault::invalid(what, got, "an array of one dimension").into());
     }
-    let kind = array.dtype().kind();
-    if !matches!(kind, b'i' | b'u') {
-        let got = format!("an array of {}", array.dtype().str()?);
-        return Err(Fault::new(crate::error::Kind::WrongType, what, got, "an array of integers").into());
-    }
-    if array.len() > 0 {
-        let (least, most) = (given.call_method0("min")?, given.call_method0("max")?);
-        if least.lt(0)? || most.gt(limit)? {
-            return Err(
-                Fault::invalid(what, "integers beyond these", format!("integers of 0 to {limit}")).into()
-            );
+    match array.dtype().kind() {
+        b'i' => Ok(true),
+        b'u' => Ok(false),
+        _ => {
+            let got = format!("an array of {}", array.dtype().str()?);
+            Err(Fault::new(Kind::WrongType, what, got, "an array of integers").into())
         }
     }
+}
+
+/// The array with its elements next to each other, as that type.
+pub(crate) fn neighbours<'py>(given: &Bound<'py, PyAny>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
     let numpy = given.py().import("numpy")?;
     numpy.getattr("require")?.call1((given, dtype, ("C_CONTIGUOUS", "ALIGNED")))
+}
+
+/// More items are no list that anybody means: what has a length need not have it in memory.
+const MOST: usize = 1 << 28;
+/// Room for so many items is made beforehand.
+const ROOM: usize = 1 << 16;
+
+/// Each item, read.
+pub(crate) fn list<'py, T>(
+    given: &Bound<'py, PyAny>,
+    what: &str,
+    mut read: impl FnMut(&Bound<'py, PyAny>) -> PyResult<T>,
+) -> PyResult<Vec<T>> {
+    let mut items = Vec::with_capacity(length(given, what)?.min(ROOM));
+    each(given, what, |_place, item| {
+        items.push(read(item)?);
+        Ok(())
+    })?;
+    Ok(items)
 }
 
 /// How many items there are. Text, bytes and mappings are no lists of numbers.
@@ -130,6 +149,10 @@ pub(crate) fn length(given: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
         || given.is_instance_of::<PyByteArray>()
         || given.cast::<PyMapping>().is_ok();
     match given.len() {
+        Ok(length) if !is_none && length > MOST => {
+            let (got, expected) = (format!("{length} items"), format!("at most {MOST}"));
+            Err(Fault::new(Kind::TooLarge, what, got, expected).into())
+        }
         Ok(length) if !is_none => Ok(length),
         Ok(_) | Err(_) => {
             Err(Fault::wrong_type(what, given, "a list, a tuple, an array or another sequence").into())

@@ -1,6 +1,7 @@
 """An index in process: what goes in, what comes out, and what is refused."""
 
 import array
+import copy
 import json
 import pickle
 import time
@@ -8,6 +9,7 @@ from collections import deque
 from pathlib import Path
 
 import kvtide
+import msgpack
 import numpy as np
 import pytest
 from kvtide import errors
@@ -171,6 +173,111 @@ def test_what_is_no_event_is_refused_and_changes_nothing(index, events, kind):
         index.apply_events(events, 9)
     assert type(caught.value) is kind and caught.value.got and caught.value.expected
     assert index.overlap(PROMPT).version == before and index.overlap(PROMPT).rank(9) is None
+
+
+HUGE = range(2**40)
+BAD_ARGUMENTS = [
+    (lambda ix: kvtide.Indexer("m", -1), errors.InvalidArgument),
+    (lambda ix: kvtide.Indexer("m", "4"), errors.WrongType),
+    (lambda ix: kvtide.Indexer(5, 4), errors.WrongType),
+    (lambda ix: kvtide.Indexer("\ud800", 4), errors.InvalidArgument),
+    (lambda ix: kvtide.Indexer("m", 4, gap_policy="perhaps"), errors.InvalidArgument),
+    (lambda ix: kvtide.Indexer("m", 4, layout=4), errors.WrongType),
+    (lambda ix: ix.overlap([1], limit=-1), errors.InvalidArgument),
+    (lambda ix: ix.overlap([1], limit=1.5), errors.WrongType),
+    (lambda ix: ix.overlap([1], min_reach_tokens=2**40), errors.InvalidArgument),
+    (lambda ix: ix.overlap([1], ranks=5), errors.WrongType),
+    (lambda ix: ix.overlap([1], ranks=[5]), errors.WrongType),
+    (lambda ix: ix.overlap([1], ranks=[(1,)]), errors.InvalidArgument),
+    (lambda ix: ix.overlap([1], ranks=[(-1, 0)]), errors.InvalidArgument),
+    (lambda ix: ix.overlap([1], ranks=HUGE), errors.TooLarge),
+    (lambda ix: ix.overlap([1], tenant=5), errors.WrongType),
+    (lambda ix: ix.overlap([1], tenant="secret \ud800"), errors.InvalidArgument),
+    (lambda ix: ix.overlap(HUGE), errors.TooLarge),
+    (lambda ix: ix.overlap(block_hashes=HUGE), errors.TooLarge),
+    (lambda ix: ix.overlap([1], block_mm_infos=HUGE), errors.TooLarge),
+    (lambda ix: ix.overlap([1], mm_objects=HUGE), errors.TooLarge),
+    (lambda ix: ix.overlap_batch(HUGE), errors.TooLarge),
+    (lambda ix: ix.overlap_batch([HUGE]), errors.TooLarge),
+    (lambda ix: ix.overlap_batch(5), errors.WrongType),
+    (lambda ix: ix.apply_dynamo_frame(bytearray(b"x")), errors.WrongType),
+    (lambda ix: ix.apply_dynamo_frame(memoryview(b"x")), errors.WrongType),
+    (lambda ix: ix.apply_engine_batch("text", 7), errors.WrongType),
+    (lambda ix: ix.apply_engine_batch(b"", -1), errors.InvalidArgument),
+    (lambda ix: ix.apply_engine_batch(b"", 7, sequence=2**64), errors.InvalidArgument),
+    (lambda ix: ix.apply_events(HUGE, 7), errors.TooLarge),
+    (lambda ix: ix.apply_events([], "7"), errors.WrongType),
+    (lambda ix: ix.apply_events([], 7, first_event_id=0), errors.InvalidArgument),
+    (lambda ix: ix.apply_events([], 7, tenant="secret \ud800"), errors.InvalidArgument),
+    (lambda ix: ix.add_engine(7, copies="some"), errors.InvalidArgument),
+    (lambda ix: ix.register_worker(-1), errors.InvalidArgument),
+    (lambda ix: ix.register_worker(7, 5), errors.WrongType),
+    (lambda ix: ix.register_worker(7, HUGE), errors.TooLarge),
+    (lambda ix: ix.remove_worker(7, -1), errors.InvalidArgument),
+    (lambda ix: ix.overlap([1]).rank(-1), errors.InvalidArgument),
+    (lambda ix: kvtide.Reach(-1, 0, 0, 0), errors.InvalidArgument),
+    (lambda ix: kvtide.Reach(0, 0, 0, 2**32), errors.InvalidArgument),
+    (lambda ix: kvtide.FreshnessLimits(missing_events=-1), errors.InvalidArgument),
+    (lambda ix: kvtide.FreshnessLimits(knowledge="complete"), errors.WrongType),
+    (lambda ix: kvtide.FreshnessLimits(knowledge=[3]), errors.WrongType),
+    (lambda ix: kvtide.hash_blocks([1], 2**32), errors.InvalidArgument),
+    (lambda ix: kvtide.hash_blocks(HUGE, 4), errors.TooLarge),
+    (lambda ix: kvtide.hash_blocks(range(2**62), 4), errors.TooLarge),
+    (lambda ix: kvtide.hash_blocks([1], 4, tenant="secret \ud800"), errors.InvalidArgument),
+    (lambda ix: kvtide.sequence_hashes(HUGE), errors.TooLarge),
+    (lambda ix: kvtide.PromptHasher(0), errors.InvalidArgument),
+    (lambda ix: kvtide.PromptHasher(4).truncate(-1), errors.InvalidArgument),
+    (lambda ix: kvtide.PromptHasher(4).extend(HUGE), errors.TooLarge),
+]
+
+
+@pytest.mark.parametrize("row", range(len(BAD_ARGUMENTS)))
+def test_what_is_no_argument_is_refused_with_both_sides(index, row):
+    call, kind = BAD_ARGUMENTS[row]
+    with pytest.raises(errors.KvtideError) as caught:
+        call(index)
+    assert type(caught.value) is kind
+    assert caught.value.got and caught.value.expected
+    assert "secret" not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
+
+
+def test_arrays_of_hashes_may_lie_as_they_like(index):
+    """With gaps, at odd addresses, of other sizes and byte orders: what is read is what numpy would."""
+    fields = np.zeros(3, [("hash", "u8"), ("other", "u4")])
+    fields["hash"] = HASHES
+    signed = np.zeros(3, [("other", "u1"), ("hash", "i8")])
+    signed["hash"] = SIGNED
+    for form in (fields["hash"], signed["hash"], np.repeat(np.array(HASHES, np.uint64), 3)[::3], np.array(HASHES, ">u8"), np.array(SIGNED, ">i8")):
+        assert index.overlap(block_hashes=form).ranks[0].reach.host == 12
+    assert index.overlap(block_hashes=np.array(HASHES, np.uint64)[::-1][::-1]).ranks[0].reach.host == 12
+    small = np.array([-1, 5], np.int32)
+    assert kvtide.sequence_hashes(small) == kvtide.sequence_hashes([-1, 5])
+
+
+def test_a_conversation_is_copied(index):
+    hasher = kvtide.PromptHasher(4)
+    hasher.extend(PROMPT)
+    for twin in (hasher.copy(), copy.copy(hasher)):
+        twin.extend([1, 2, 3, 4])
+        assert (len(twin), len(hasher)) == (4, 3)
+
+
+def test_what_waits_is_given_up_by_the_next_call(index):
+    """Frame 2 waits 200 ms for frame 1; then worker 8 has a hole."""
+
+    def frame(number):
+        block = {"block_hash": number + 1, "tokens_hash": 1, "mm_extra_info": None}
+        data = {"stored": {"parent_hash": None, "start_position": None, "blocks": [block]}}
+        event = {"worker_id": 8, "storage_tier": "device", "event": {"event_id": number + 1, "data": data, "dp_rank": 0}}
+        about = {"publisher_id": 1, "sequence": number, "published_at": 0, "topic": "kv-events"}
+        return msgpack.packb({**about, "payload": msgpack.packb([event])})
+
+    for number in (0, 2):
+        index.apply_dynamo_frame(frame(number))
+    known = [(row["worker_id"], row["knowledge"]) for row in index.workers()]
+    assert known == [(7, "complete"), (8, "complete")]
+    time.sleep(0.3)
+    assert index.workers()[1]["knowledge"] == "partial"
 
 
 def test_unknown_is_not_zero(index):

@@ -3,6 +3,7 @@
 import gc
 import os
 import resource
+import subprocess
 import sys
 import threading
 import time
@@ -138,6 +139,45 @@ def test_a_child_goes_on_by_itself_whatever_other_threads_were_doing():
         stop.set()
         for thread in threads:
             thread.join(20)
+
+
+FORKS = """
+import os, threading, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+index = None
+
+def around():
+    # Lets other threads go on while the gate is closed, and asks amid a fork.
+    time.sleep(0.01)
+    if index is not None:
+        index.overlap([1, 2, 3, 4])
+
+# In front of kvtide's own: they run while nobody is inside kvtide.
+os.register_at_fork(before=around, after_in_parent=around, after_in_child=around)
+import kvtide
+index = kvtide.Indexer("m", 4)
+
+def fork():
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        index.register_worker(threading.get_ident())
+
+threads = [threading.Thread(target=fork) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_several_threads_fork_whatever_others_do_around_it():
+    ran = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.stderr) == ("done\n", "")
 
 
 def resident_kib():

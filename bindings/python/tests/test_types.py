@@ -1,4 +1,4 @@
-"""What type checkers make of the package and its examples, and whether the examples run."""
+"""What type checkers make of the package and its examples."""
 
 import subprocess
 import sys
@@ -61,17 +61,3 @@ def test_everything_public_says_what_it_is():
         for name, member in vars(one).items() if of_ours else ():
             if not name.startswith("_"):
                 assert member.__doc__, f"{one.__name__}.{name}"
-
-
-def test_prompts_are_routed():
-    ran = subprocess.run([sys.executable, EXAMPLES / "route_batch.py"], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("tokens on its GPU") == 8
-
-
-def test_reach_and_lag_are_plotted(tmp_path):
-    image = tmp_path / "plot.png"
-    command = [sys.executable, EXAMPLES / "plot_reach_and_lag.py", "--seconds", "1.5", "--to", image]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    assert image.read_bytes().startswith(b"\x89PNG") and "of 3 workers" in ran.stdout

@@ -33,9 +33,14 @@ impl Indexer {
     }
 
     fn answers(&self, queries: &[Query<'_>], started: Instant) -> Result<Vec<Answer>, QueryError> {
-        let scopes = queries.iter().map(|query| self.find(&query.scope)).collect::<Result<Vec<_>, _>>()?;
+        // Next to each other they mostly state the same scope, which is looked for once: finding one writes to what all
+        // threads share.
+        let parts = queries.chunk_by(|one, next| one.scope == next.scope);
+        let found = parts.map(|part| Ok((self.find(&part[0].scope)?, part)));
+        let found = found.collect::<Result<Vec<_>, QueryError>>()?;
+        let all = || found.iter().flat_map(|(scope, part)| part.iter().map(move |query| (scope, query)));
         let (mut tokens, mut media) = (0_u64, 0_u64);
-        for (query, scope) in queries.iter().zip(&scopes) {
+        for (scope, query) in all() {
             query.check_hashing(scope.hashing)?;
             tokens = tokens.saturating_add(query.tokens(scope.scope.block_size));
             media = media.saturating_add(query.media(scope.hashing));
@@ -43,7 +48,7 @@ impl Indexer {
         self.check_size(tokens, media)?;
         let mut moments: BTreeMap<&Scope, Moment<'_>> = BTreeMap::new();
         let (mut answers, mut ranks) = (Vec::with_capacity(queries.len()), 0);
-        for (query, scope) in queries.iter().zip(&scopes) {
+        for (scope, query) in all() {
             let moment = moments.entry(&scope.scope).or_insert_with(|| self.moment(scope));
             let answer = self.answer(query, moment, started);
             ranks += answer.ranks.len() as u64;

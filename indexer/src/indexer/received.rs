@@ -68,20 +68,28 @@ impl<'a> Received<'a> {
         Ok(Received { stream, messages, pending: stream.scope.pending.add(events) })
     }
 
-    /// Applies the messages in their order, as one version.
+    /// Applies the messages in their order, as one version; as several where it takes longer than 1 ms, and behind each message
+    /// that does not decode, so that whatever comes behind it is newer than what was lost.
     ///
     /// # Errors
     /// [`ApplyError::LetGo`].
     pub fn commit(self) -> Result<Committed, ApplyError> {
         let Received { stream, messages, pending } = self;
         let mut committed = Committed::default();
-        stream.mirror()?.together(|mirror| {
-            for (place, message) in messages.into_iter().enumerate() {
-                let (applied, refused) = apply(mirror, stream, message);
-                committed.applied.add(applied);
-                committed.refused.extend(refused.map(|error| (place, stream.undecodable(error))));
-            }
-        });
+        let mut rest = messages.into_iter().enumerate();
+        while rest.len() > 0 {
+            stream.mirror()?.together(|mirror| {
+                for (place, message) in rest.by_ref() {
+                    let (applied, refused) = apply(mirror, stream, message);
+                    committed.applied.add(applied);
+                    let is_lost = refused.is_some();
+                    committed.refused.extend(refused.map(|error| (place, stream.undecodable(error))));
+                    if is_lost || mirror.has_taken_long() {
+                        break;
+                    }
+                }
+            });
+        }
         drop(pending);
         telemetry::count_applied(stream, &committed.applied);
         telemetry::count_undecodable(stream, committed.refused.len());

@@ -115,7 +115,7 @@ impl Mirror {
     pub(super) fn hold(&mut self, incoming: EarlyFrame) -> Applied {
         let mut applied = Applied::default();
         let id = incoming.frame.publisher_id;
-        if let Some(refused) = self.early.park(incoming) {
+        if let Some(refused) = self.early.park(incoming, &self.pending) {
             applied.refuse(Refusal::OtherSource, refused.frame.events.len());
         }
         if self.early.is_full(id) {

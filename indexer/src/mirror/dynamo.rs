@@ -10,6 +10,7 @@ use super::{
     Announced, Applied, Mirror, Refusal, Source, Times, claims::Claim, early::EarlyFrame, handover::Missing,
     rank::RankStream, ranks::Ranks, saved::SavedPublisher,
 };
+
 /// Publishers that are remembered before those are let go to which no rank belongs now.
 const PUBLISHERS: usize = 65_536;
 
@@ -88,7 +89,7 @@ impl Mirror {
         match state.stands(&incoming.frame) {
             Continuity::Early => {
                 // Without room to wait, what is missing in front of it is lost at once.
-                if let Some(early) = self.early.park(incoming) {
+                if let Some(early) = self.early.park(incoming, &self.pending) {
                     self.apply_in_turn(early, &mut applied);
                 }
                 while let Some(first) = self.early.crowded(publisher)
@@ -161,8 +162,11 @@ impl Mirror {
     pub(super) fn apply_in_turn(&mut self, first: EarlyFrame, applied: &mut Applied) {
         let (publisher, mut sequence) = (first.frame.publisher_id, first.frame.sequence);
         let mut next = Some(first);
-        while let Some(EarlyFrame { source, frame, arrived_ms, .. }) = next {
+        while let Some(EarlyFrame { source, frame, arrived_ms, pending, .. }) = next {
             applied.add(self.apply_one(source, &frame, arrived_ms));
+            if self.now.is_some() {
+                self.to_be_seen.extend(pending);
+            }
             sequence = sequence.saturating_add(1);
             next = self.early.take(publisher, sequence);
         }
@@ -229,7 +233,7 @@ impl Mirror {
         let known = cut.and_then(|cut| Some((cut, self.publishers.get(&cut.publisher_id)?)));
         let Some((CutFrame { publisher_id: id, sequence }, publisher)) = known else {
             // It may have been anybody's of this stream: no proof counts before something comes in order.
-            self.doubted_ms.insert(source.id, self.clock.steady_ms());
+            self.doubted_ms.insert(source.id, self.steady_ms());
             return applied;
         };
         let is_here = |number| {

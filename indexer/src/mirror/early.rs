@@ -34,10 +34,10 @@ pub(super) struct EarlyFrame {
 }
 
 /// All frames that wait, by publisher.
+#[derive(Default)]
 pub(super) struct Early {
     publishers: HashMap<u64, Waiting>,
     bytes: usize,
-    pending: Arc<Pending>,
 }
 
 /// A publisher's frames that wait.
@@ -48,17 +48,13 @@ struct Waiting {
 }
 
 impl Early {
-    pub(super) fn new(pending: Arc<Pending>) -> Early {
-        Early { publishers: HashMap::new(), bytes: 0, pending }
-    }
-
-    /// Lets a frame wait. It is given back if there is no room.
-    pub(super) fn park(&mut self, mut early: EarlyFrame) -> Option<EarlyFrame> {
+    /// Lets a frame wait, whose events are pending meanwhile. It is given back if there is no room.
+    pub(super) fn park(&mut self, mut early: EarlyFrame, pending: &Arc<Pending>) -> Option<EarlyFrame> {
         let (id, bytes) = (early.frame.publisher_id, early.bytes);
         if self.publishers.len() >= PUBLISHERS && !self.publishers.contains_key(&id) {
             return Some(early);
         }
-        early.pending = Some(self.pending.add(early.frame.events_by_rank().collect()));
+        early.pending = Some(pending.add(early.frame.events_by_rank().collect()));
         let waiting = self.publishers.entry(id).or_default();
         // A repeat of one that waits replaces it.
         let replaced = waiting.by_number.insert(early.frame.sequence, early).map_or(0, |early| early.bytes);

@@ -98,17 +98,21 @@ impl SavedMirror {
 
 impl Mirror {
     /// Everything that another process needs to go on, or a part of it. `name_of` says what a source's stream is called.
-    pub(crate) fn save(&self, part: Option<Part>, name_of: impl Fn(u32) -> Option<String>) -> SavedMirror {
-        let fed =
-            |rank, publisher| self.ranks.get(rank).is_some_and(|stream| stream.claims.is_current(publisher));
-        let dump = self.writer.dump(|rank| match part {
+    pub(crate) fn save(
+        &mut self,
+        part: Option<Part>,
+        name_of: impl Fn(u32) -> Option<String>,
+    ) -> SavedMirror {
+        let Mirror { writer, ranks, publishers, .. } = self;
+        let fed = |rank, publisher| ranks.get(rank).is_some_and(|stream| stream.claims.is_current(publisher));
+        let dump = writer.dump(|rank| match part {
             None => true,
             Some(Part::Publisher(publisher)) => fed(rank, publisher),
             Some(Part::Rank(one)) => rank == one,
         });
         let publishers =
-            self.publishers.iter().filter(|(id, _)| part.is_none_or(|part| part == Part::Publisher(**id)));
-        let stream = |rank: Rank| self.ranks.get(rank).map(|stream| stream.save(&name_of));
+            publishers.iter().filter(|(id, _)| part.is_none_or(|part| part == Part::Publisher(**id)));
+        let stream = |rank: Rank| ranks.get(rank).map(|stream| stream.save(&name_of));
         SavedMirror {
             streams: dump.ranks.iter().filter_map(|dumped| stream(dumped.rank)).collect(),
             publishers: publishers.map(|(&id, publisher)| publisher.save(id)).collect(),

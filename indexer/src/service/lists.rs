@@ -3,6 +3,7 @@
 //! They are cut out of the document, which is short then and goes the usual way. Where one of them is of any other form than
 //! numbers in a row the document stays whole, so that whatever is wrong is told as ever.
 
+#[cfg(target_arch = "x86_64")]
 mod hashes;
 pub(super) mod json;
 pub(super) mod msgpack;

@@ -155,8 +155,13 @@ mod tests {
     async fn a_thread_stays_awake_for_a_moment_behind_answers_that_come_thick() {
         assert_eq!(looks(0).await, [0, 0]);
         assert_eq!(looks(1).await, [0, 0]);
-        let [first, second] = looks(2).await;
-        assert!(first > 1, "{first}");
-        assert_eq!(second, 0);
+        let mut stayed = false;
+        for _ in 0..20 {
+            let [first, second] = looks(2).await;
+            assert_eq!(second, 0);
+            // On a busy machine it may get to look only once.
+            stayed |= first > 1;
+        }
+        assert!(stayed);
     }
 }

@@ -141,7 +141,8 @@ fn frames_that_come_together_are_one_version_and_pending_until_then() {
         world.indexer.receive(&world.stream, [one, Message::Frame(b"nothing"), two, one, four, five]);
     world.expect(KnowledgeState::Complete, 1, 5, 0);
     let committed = received.unwrap().commit().unwrap();
-    assert_eq!(world.version(), version + 1);
+    // What does not decode ends a version, and what comes behind it is the next.
+    assert_eq!(world.version(), version + 2);
     world.expect(KnowledgeState::Complete, 3, 2, 0);
     assert_eq!((committed.applied.events, committed.applied.repeated), (2, 1));
     let [(1, ApplyError::Undecodable { .. })] = committed.refused.as_slice() else {
@@ -149,8 +150,22 @@ fn frames_that_come_together_are_one_version_and_pending_until_then() {
     };
     // What closes the gap lets those that wait go on, in the same version.
     world.frame(PUBLISHER, 3);
-    assert_eq!(world.version(), version + 2);
+    assert_eq!(world.version(), version + 3);
     world.expect(KnowledgeState::Complete, 6, 0, 0);
     assert_eq!(world.indexer.receive(&world.stream, []).unwrap().commit(), Ok(Committed::default()));
-    assert_eq!(world.version(), version + 2, "nothing is no version");
+    assert_eq!(world.version(), version + 3, "nothing is no version");
+}
+
+#[test]
+fn sums_of_what_is_missing_have_an_end() {
+    let world = World::new();
+    let frame = |worker: u64| {
+        let events = [1, u64::MAX].map(|id| event(worker, id, "device", &stored(None, &[(id, id)])));
+        let events = events.into_iter().collect();
+        Frame { publisher_id: worker, sequence: 0, published_at: 1_700_000_000_000, events }.encode()
+    };
+    let frames = [frame(7), frame(8)];
+    let messages = frames.iter().map(|frame| Message::Frame(frame));
+    let committed = world.indexer.receive(&world.stream, messages).unwrap().commit().unwrap();
+    assert_eq!((committed.applied.missing, committed.applied.holes), (u64::MAX, 2));
 }

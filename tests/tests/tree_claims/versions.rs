@@ -14,6 +14,23 @@ use crate::scene::{BLOCK, Scene, blocks, rank, removed, stored};
 const UPDATES: u64 = 20_000;
 const PROMPT: u64 = 40;
 
+/// Until a reader has let go of the version before, the writer has no side of its own.
+#[test]
+fn what_is_dumped_is_the_newest_version_whatever_readers_keep() {
+    let mut scene = Scene::new(1);
+    let slot = scene.slot(0);
+    let mut kept = Vec::new();
+    for block in 1..=PROMPT {
+        kept.push(scene.reader.view());
+        let parent = (block > 1).then_some(block - 1);
+        scene.writer.update(|update| update.apply(slot, &stored(Layer::GPU, parent, blocks([block]))));
+        let dump = scene.writer.dump(|_| true);
+        let spans = dump.runs.iter().flat_map(|run| &run.held);
+        let held: u64 = spans.map(|span| u64::from(span.to - span.from)).sum();
+        assert_eq!(held, block, "with {} versions kept", kept.len());
+    }
+}
+
 #[test]
 fn collected_updates_are_one_version_that_is_seen_when_it_is_published() {
     let mut scene = Scene::new(1);

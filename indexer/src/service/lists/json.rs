@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 
 use memchr::memchr;
 
-use super::{
-    Hash, Lists,
-    hashes::{self, signed},
-};
+#[cfg(target_arch = "x86_64")]
+use super::hashes::read as read_at_once;
+use super::{Hash, Lists};
 
 /// A hash in hexadecimal digits, behind `0x`.
 const LONGEST_HASH: usize = 18;
@@ -26,7 +25,7 @@ pub(in crate::service) fn cut(document: &[u8]) -> Option<(Vec<u8>, Lists)> {
             Some(b"token_ids") => read(inside, token, &mut lists.token_ids)?,
             Some(b"block_hashes") => {
                 let closing = at + memchr(b']', inside)?;
-                match hashes::read(document, at, closing) {
+                match read_at_once(document, at, closing) {
                     Some(hashes) => {
                         lists.block_hashes.push_back(hashes);
                         &document[closing..]
@@ -42,6 +41,12 @@ pub(in crate::service) fn cut(document: &[u8]) -> Option<(Vec<u8>, Lists)> {
     }
     short.extend_from_slice(&document[kept..]);
     Some((short, lists))
+}
+
+/// No other processors have what it takes.
+#[cfg(not(target_arch = "x86_64"))]
+fn read_at_once(_document: &[u8], _from: usize, _to: usize) -> Option<Vec<Hash>> {
+    None
 }
 
 /// The name whose value begins behind `text`. A quote behind a backslash is amid a string, and ends no name.
@@ -119,6 +124,14 @@ pub(super) fn hash(text: &[u8]) -> Option<(Hash, &[u8])> {
     let (value, rest) = decimal(&text[sign as usize..])?;
     let (hash, too_small) = signed(value, sign);
     (!too_small).then_some((hash, rest))
+}
+
+/// The bit pattern of a number with or without (0) a sign (1), and whether it is less than any of 64 bits. Minus nothing is no
+/// integer in JSON, and is too small here.
+#[inline(always)]
+pub(super) fn signed(value: u64, sign: u64) -> (Hash, bool) {
+    let too_small = value.wrapping_sub(sign) > u64::MAX >> sign;
+    (Hash((value ^ sign.wrapping_neg()).wrapping_add(sign)), too_small)
 }
 
 /// A number in decimal.
