@@ -51,7 +51,7 @@ pub(crate) fn wholes<T: Whole>(given: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
 
 /// Pairs of a worker and a rank, or `None`.
 pub(crate) fn maybe_ranks(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<(u64, u32)>>> {
-    const EXPECTED: &'static str = "pairs of worker_id and dp_rank";
+    const EXPECTED: &str = "pairs of worker_id and dp_rank";
     let pair = |given: &Bound<'_, PyAny>| {
         let pair = list(given, "ranks", |number| Ok(number.clone()))?;
         match pair.as_slice() {

@@ -22,16 +22,17 @@ pub(crate) fn hashing(block_size: u32, eagle: bool) -> Result<Hashing, Fault> {
 #[pyfunction]
 #[pyo3(signature = (token_ids, block_size, *, adapter = None, tenant = None, eagle = false, block_mm_infos = None, mm_objects = None))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+#[expect(clippy::needless_pass_by_value, reason = "as Python hands it in")]
 pub(crate) fn hash_blocks(
-        py: Python<'_>,
-        token_ids: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = args::whole)] block_size: u32,
-        #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
-        #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
-        eagle: bool,
-        block_mm_infos: Option<&Bound<'_, PyAny>>,
-        mm_objects: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Vec<u64>> {
+    py: Python<'_>,
+    token_ids: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = args::whole)] block_size: u32,
+    #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,
+    #[pyo3(from_py_with = args::maybe_text)] tenant: Option<String>,
+    eagle: bool,
+    block_mm_infos: Option<&Bound<'_, PyAny>>,
+    mm_objects: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<u64>> {
     let (hashing, seed) = (hashing(block_size, eagle)?, Seed::of(adapter.as_deref(), tenant.as_deref()));
     let (tokens, media) = (Tokens::read(token_ids)?, media::read(block_mm_infos, mm_objects)?);
     let tokens = tokens.as_slice()?;
@@ -77,6 +78,7 @@ impl PromptHasher {
 impl PromptHasher {
     #[new]
     #[pyo3(signature = (block_size, *, adapter = None, tenant = None, eagle = false))]
+    #[expect(clippy::needless_pass_by_value, reason = "as Python hands it in")]
     fn new(
         #[pyo3(from_py_with = args::whole)] block_size: u32,
         #[pyo3(from_py_with = args::maybe_text)] adapter: Option<String>,

@@ -92,9 +92,9 @@ impl Indexer {
         #[pyo3(from_py_with = args::maybe_text)] kv_dtype: Option<String>,
         #[pyo3(from_py_with = args::maybe_text)] layout: Option<String>,
         eagle: bool,
-        #[pyo3(from_py_with = args::text)] gap_policy: String,
+        gap_policy: &str,
     ) -> PyResult<Indexer> {
-        let gap_policy = match gap_policy.as_str() {
+        let gap_policy = match gap_policy {
             "forget" => GapPolicy::Forget,
             "keep" => GapPolicy::Keep,
             other => return Err(Fault::invalid("gap_policy", format!("{other:?}"), "forget or keep").into()),
@@ -126,17 +126,16 @@ impl Indexer {
     /// announces again what is there. `host_chunk_blocks`: it looks host blocks up in chunks of this many. `adapter_names`: of
     /// adapters that it announces by number.
     #[pyo3(signature = (worker_id, dp_rank = None, *, copies = "counted", host_chunk_blocks = 1, adapter_names = None))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn add_engine(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = args::whole)] worker_id: u64,
         #[pyo3(from_py_with = args::maybe_whole)] dp_rank: Option<u32>,
-        #[pyo3(from_py_with = args::text)] copies: String,
+        copies: &str,
         #[pyo3(from_py_with = args::whole)] host_chunk_blocks: u32,
         adapter_names: Option<HashMap<u64, String>>,
     ) -> PyResult<()> {
-        let copies = match copies.as_str() {
+        let copies = match copies {
             "counted" => Copies::Counted,
             "set" => Copies::Set,
             other => return Err(Fault::invalid("copies", format!("{other:?}"), "counted or set").into()),
@@ -181,6 +180,7 @@ impl Indexer {
     /// numbers are a lower bound. `adapter` and `tenant` salt chains that start with `token_ids`.
     #[pyo3(signature = (events, worker_id, dp_rank = 0, *, first_event_id = None, adapter = None, tenant = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[expect(clippy::needless_pass_by_value, reason = "as Python hands it in")]
     fn apply_events(
         &self,
         py: Python<'_>,

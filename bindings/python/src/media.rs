@@ -25,9 +25,8 @@ pub(crate) fn read(
 pub(crate) fn by_block(given: &Bound<'_, PyAny>) -> PyResult<Vec<BlockMedia>> {
     const WHAT: &str = "block_mm_infos";
     list(given, WHAT, |block| {
-        let hash = |object: &Bound<'_, PyAny>| {
-            hashes::read(&member(object, "mm_objects", "mm_hash")?, "mm_hash")
-        };
+        let hash =
+            |object: &Bound<'_, PyAny>| hashes::read(&member(object, "mm_objects", "mm_hash")?, "mm_hash");
         let media = match block.is_none() {
             true => Vec::new(),
             false => list(&member(block, WHAT, "mm_objects")?, "mm_objects", hash)?,
