@@ -7,7 +7,7 @@ VLLM_VENV := .venv-vllm
 PACKAGE_VENV := .venv-package
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test soak e2e-vllm test-dynamo shape lint rust models docs dynamo python package wheel tools clean
+.PHONY: demo test soak e2e-vllm test-dynamo shape lint rust models docs dynamo python package wheel arm tools clean
 
 # Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
 demo:
@@ -77,6 +77,10 @@ package:
 # A wheel of the Python package for Python 3.9 and newer, in target/wheels.
 wheel:
 	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir target/wheels ./bindings/python
+
+# Whether the Python package compiles for 64-bit Arm: needs that target of Rust, and a C compiler for it (gcc-aarch64-linux-gnu).
+arm:
+	cd bindings/python && $(CARGO) check --locked --target aarch64-unknown-linux-gnu
 
 tools:
 	.ci/tools

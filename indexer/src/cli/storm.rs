@@ -146,8 +146,9 @@ impl Arguments {
         let idle = player.ask_idle(Duration::from_secs(2).min(length))?;
         let races = player.race(ROUNDS)?;
         lost += last.seen.unseen_events + player.missing();
-        drop(player);
+        // Before the bus, which goes with the player: what is followed ends with what is on its way.
         following.stop();
+        drop(player);
         let verdict = checking.end()?;
         let target = self.target.name();
         let run = Run {
