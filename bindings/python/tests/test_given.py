@@ -111,7 +111,7 @@ def test_what_is_no_event_is_refused_and_changes_nothing(client, events, kind):
 
 
 NO_NUMBERS = [None, 1.5, "7", "7/../x", b"7", [7], {}, np.float32(7), np.array([7, 7]), -1, 2**64, 10**5000, object()]
-NO_LISTS = [5, "text", b"bytes", {1: 2}, None, object(), iter([]), np.array(5)]
+NO_LISTS = [5, "text", b"bytes", {1: 2}, None, object(), iter([]), np.array(5), range(2**40), range(2**70)]
 NO_TEXTS = [3, b"text", ["text"], object(), f"{SECRET}\ud800"]
 
 

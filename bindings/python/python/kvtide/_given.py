@@ -1,6 +1,6 @@
 """What callers hand in, as JSON can have it. Clients take what an index in process takes, and refuse alike what it refuses.
 
-Nothing here repeats what was given: it may be a secret.
+No text that was given is repeated: it may be a secret.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ U64 = 2**64 - 1
 
 #: As long as a socket can wait: it counts milliseconds in 31 bits.
 LONGEST_S = min(threading.TIMEOUT_MAX, (2**31 - 1) // 1000)
+
+#: Items of a list: a body of 64 MiB, the usual limit, has no room for more. What has a length need not have it in memory.
+MOST = 1 << 25
 
 _HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -93,13 +96,18 @@ def context(given: Any) -> Optional[ssl.SSLContext]:
 
 def items(what: str, given: Any) -> list[Any]:
     """What is in a list, a tuple, an array or another sequence. A text, bytes or a mapping is none."""
-    if not issubclass(type(given), (str, bytes, bytearray, Mapping)):
-        try:
-            len(given)
+    expected = "a list, a tuple, an array or another sequence"
+    if issubclass(type(given), (str, bytes, bytearray, Mapping)):
+        raise wrong_type(what, given, expected)
+    try:
+        if len(given) <= MOST:
             return list(given)
-        except TypeError:
-            pass
-    raise wrong_type(what, given, "a list, a tuple, an array or another sequence")
+    except TypeError:
+        raise wrong_type(what, given, expected) from None
+    except OverflowError:
+        # More than Python itself can count.
+        pass
+    raise errors.TooLarge(what, "more items", f"at most {MOST}")
 
 
 def members(what: str, given: Any, expected: str) -> Mapping[Any, Any]:
