@@ -1,5 +1,6 @@
-"""A kvtide service of each test's own, on a free port, stopped with it."""
+"""A kvtide service of each test's own, on a free port, and clients of both kinds, all of which end with it."""
 
+import asyncio
 import os
 import queue
 import re
@@ -8,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import kvtide
 import pytest
 
 # What Dynamo's own tree has to say would fill the screen.
@@ -56,3 +58,44 @@ def start():
 @pytest.fixture
 def service(start):
     return start()
+
+
+SCOPE = {"model": "m", "block_size": 4}
+
+
+class Waiting:
+    """An `AsyncClient` whose methods wait, so that one table of tests is for both."""
+
+    def __init__(self, *arguments, **options):
+        self.client = kvtide.AsyncClient(*arguments, **options)
+        self.loop = asyncio.new_event_loop()
+
+    def __getattr__(self, name):
+        if name not in vars(kvtide.AsyncClient):
+            raise AttributeError(name)
+        method = getattr(self.client, name)
+        return lambda *arguments, **options: self.loop.run_until_complete(method(*arguments, **options))
+
+    def end(self):
+        self.close()
+        self.loop.close()
+
+
+class Plain(kvtide.Client):
+    """A `Client`, which needs no more at its end."""
+
+    end = kvtide.Client.close
+
+
+@pytest.fixture(params=[Plain, Waiting], ids=["Client", "AsyncClient"])
+def connect(request):
+    """Makes clients of both kinds, which are closed with the test."""
+    made = []
+
+    def client(url, **options):
+        made.append(request.param(url, **{"scope": SCOPE, **options}))
+        return made[-1]
+
+    yield client
+    for one in made:
+        one.end()

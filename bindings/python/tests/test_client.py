@@ -1,59 +1,23 @@
-"""Both clients against a running service: the same answers as an index in process, the same errors, and what becomes of connections."""
+"""Both clients against a running service: the same answers as an index in process, the same errors."""
 
 import asyncio
-import http.server
 import inspect
 import re
-import socket
 import subprocess
 import threading
-import time
 
 import kvtide
 import numpy as np
 import pytest
-from conftest import KVTIDE
+from conftest import KVTIDE, SCOPE
 from kvtide import errors
 
-SCOPE = {"model": "m", "block_size": 4}
 PROMPT = list(range(14))
 EVENTS = [
     {"type": "stored", "sequence_hashes": [1, "2"], "token_ids": np.arange(8, dtype=np.uint32)},
     {"type": "stored", "tier": "host", "parent": -(2**63), "blocks": [{"sequence_hash": 9, "block_hash": "0xff"}]},
     {"type": "stored", "tier": "host", "parent": 2, "sequence_hashes": [3], "token_ids": [8, 9, 10, 11]},
 ]
-
-
-class Waiting:
-    """An `AsyncClient` whose methods wait, so that one table of tests is for both."""
-
-    def __init__(self, *arguments, **options):
-        self.client = kvtide.AsyncClient(*arguments, **options)
-        self.loop = asyncio.new_event_loop()
-
-    def __getattr__(self, name):
-        if name not in vars(kvtide.AsyncClient):
-            raise AttributeError(name)
-        method = getattr(self.client, name)
-        return lambda *arguments, **options: self.loop.run_until_complete(method(*arguments, **options))
-
-    def close(self):
-        self.loop.run_until_complete(self.client.close())
-        self.loop.close()
-
-
-@pytest.fixture(params=[kvtide.Client, Waiting], ids=["Client", "AsyncClient"])
-def connect(request):
-    """Makes clients of both kinds, which are closed with the test."""
-    made = []
-
-    def client(url, **options):
-        made.append(request.param(url, **{"scope": SCOPE, **options}))
-        return made[-1]
-
-    yield client
-    for one in made:
-        one.close()
 
 
 @pytest.fixture
@@ -169,69 +133,6 @@ def test_tokens_open_what_their_role_may(connect, start, tmp_path):
     assert caught.value.expected == "admin"
 
 
-class Peer(http.server.ThreadingHTTPServer):
-    """Something else at an address, which counts connections and answers as it is told."""
-
-    def __init__(self, answer):
-        self.connections, self.requests = 0, 0
-        peer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def setup(self):
-                peer.connections += 1
-                super().setup()
-
-            def do_POST(self):
-                peer.requests += 1
-                self.rfile.read(int(self.headers["Content-Length"] or 0))
-                answer(self)
-
-            do_GET = do_POST
-
-            def log_message(self, *_):
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-def answering(body, close=False):
-    def answer(handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        handler.wfile.write(body)
-        handler.close_connection = close
-
-    return answer
-
-
-ANSWER = kvtide.Indexer("m", 4).overlap([1]).to_json().encode()
-
-
-def test_connections_are_kept(connect):
-    peer = Peer(answering(ANSWER))
-    client = connect(peer.url)
-    for _ in range(5):
-        client.overlap([1])
-    assert (peer.connections, peer.requests) == (1, 5)
-    peer.shutdown()
-
-
-def test_a_connection_that_the_service_has_closed_is_made_anew(connect):
-    # It says nothing of closing and does.
-    peer = Peer(answering(ANSWER, close=True))
-    client = connect(peer.url)
-    for _ in range(5):
-        client.overlap([1])
-        time.sleep(0.02)
-    assert peer.requests == 5
-    peer.shutdown()
-
-
 def test_a_service_that_is_restarted_is_found_again(connect, start):
     first = start()
     client = connect(first.url)
@@ -245,56 +146,6 @@ def test_a_service_that_is_restarted_is_found_again(connect, start):
     client.apply_events(EVENTS, 7, first_event_id=1)
     assert client.overlap(PROMPT).ranks[0].reach.gpu == 8
     second.stop()
-
-
-def test_an_answer_that_does_not_come_is_not_waited_for(connect):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        client = connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
-        started = time.monotonic()
-        with pytest.raises(errors.TimedOut) as caught:
-            client.overlap([1])
-        assert time.monotonic() - started < 2
-        assert isinstance(caught.value, TimeoutError)
-
-
-def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(connect):
-    def drip(handler):
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        try:
-            for _ in range(100):
-                handler.wfile.write(b" ")
-                time.sleep(0.05)
-        except OSError:
-            pass
-
-    peer = Peer(drip)
-    started = time.monotonic()
-    with pytest.raises(errors.TimedOut):
-        connect(peer.url, timeout_s=0.3).overlap([1])
-    assert time.monotonic() - started < 2
-    peer.shutdown()
-
-
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"ranks": 3}', ANSWER[:-5]])
-def test_what_is_no_answer_is_an_error(connect, body):
-    peer = Peer(answering(body))
-    client = connect(peer.url)
-    for ask in (lambda: client.overlap([1]), client.workers, lambda: client.register_worker(1)):
-        with pytest.raises(errors.BadReply):
-            ask()
-    peer.shutdown()
-
-
-@pytest.mark.parametrize("url", ["", "127.0.0.1:80", "ftp://h", "http://", "http://h:x", "http://u:p@h/", "http://h/?a"])
-def test_what_is_no_address_is_refused(connect, url):
-    with pytest.raises(errors.InvalidArgument):
-        connect(url)
-    with pytest.raises(errors.InvalidArgument):
-        connect("http://127.0.0.1:1", timeout_s=0)
 
 
 def test_threads_share_a_client(service):

@@ -32,13 +32,12 @@ from .client import Client
 from .errors import KvtideError
 
 if TYPE_CHECKING:
-    from .aio import AsyncClient
+    from .aio import AsyncClient as AsyncClient
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Applied",
-    "AsyncClient",
     "Client",
     "Event",
     "Freshness",
@@ -65,9 +64,11 @@ if hasattr(_os, "register_at_fork"):
 
 
 def __getattr__(name: str) -> object:
-    # Only who uses it needs what it is made with.
+    # Only who uses it needs what it is made with, and it is in no list of all names.
     if name == "AsyncClient":
-        from .aio import AsyncClient
-
+        try:
+            from .aio import AsyncClient
+        except ImportError as error:
+            raise AttributeError("kvtide.AsyncClient needs httpx: pip install 'kvtide[async]'") from error
         return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Optional, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, TypeVar
 
 import httpx
 
-from . import _protocol, errors
+from . import _given, _protocol, errors
 
 if TYPE_CHECKING:
     from ._native import Overlap
@@ -25,7 +25,7 @@ class AsyncClient:
         url: Where it is, `http://HOST:PORT` or `https://HOST:PORT`.
         scope: Parts of a scope for every question, as for `kvtide.Client`.
         token: For a service with access tokens.
-        timeout_s: Seconds for each request, connecting and waiting for a connection included.
+        timeout_s: Seconds for each request, looking its name up, connecting and waiting for a connection included.
         connections: Connections at the same time, at most.
         ssl_context: For `https`; by default httpx's authorities count.
     """
@@ -40,21 +40,13 @@ class AsyncClient:
         connections: int = 64,
         ssl_context: Optional[ssl.SSLContext] = None,
     ) -> None:
-        if not timeout_s > 0:
-            raise errors.InvalidArgument("timeout_s", str(timeout_s), "more than 0")
-        _protocol.Address.of(url)
-        self._scope = dict(scope or {})
-        self._timeout_s = timeout_s
-        verify: Union[ssl.SSLContext, bool] = ssl_context or True
-        self._http = httpx.AsyncClient(
-            base_url=url,
-            headers=_protocol.headers(token),
-            limits=httpx.Limits(max_connections=connections),
-            timeout=timeout_s,
-            verify=verify,
-            # What the environment says of proxies is not about a service next door.
-            trust_env=False,
-        )
+        self._address = _protocol.Address.of(url)
+        self._scope = _given.scope(scope)
+        self._headers = _protocol.headers(token)
+        self._timeout_s = _given.seconds("timeout_s", timeout_s)
+        self._limits = httpx.Limits(max_connections=_given.whole("connections", connections, least=1))
+        self._tls = _given.context(ssl_context) or httpx.create_ssl_context(trust_env=False)
+        self._http = self._open()
 
     async def overlap(
         self,
@@ -144,8 +136,9 @@ class AsyncClient:
             return False
 
     async def close(self) -> None:
-        """Closes the connections."""
-        await self._http.aclose()
+        """Closes the connections, also those in use. Another request opens one again, in whichever event loop it runs."""
+        http, self._http = self._http, self._open()
+        await http.aclose()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -158,22 +151,52 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    def _open(self) -> httpx.AsyncClient:
+        try:
+            http = httpx.AsyncClient(
+                base_url=self._address.url,
+                headers=self._headers,
+                limits=self._limits,
+                timeout=self._timeout_s,
+                verify=self._tls,
+                # What the environment says of proxies is not about a service next door.
+                trust_env=False,
+            )
+            # It decodes a name for each request, and not all can be.
+            _ = http.base_url.host
+        except (httpx.InvalidURL, UnicodeError):
+            raise errors.InvalidArgument("url", "a host that httpx does not take", "another name of it") from None
+        return http
+
     async def _do(self, call: _protocol.Call[T]) -> T:
         try:
             status, reply = await asyncio.wait_for(self._exchange(call), self._timeout_s)
         except (asyncio.TimeoutError, httpx.TimeoutException) as error:
-            raise errors.TimedOut("no answer", f"none in {self._timeout_s} s", "one in time") from error
-        except httpx.TransportError as error:
-            raise errors.ConnectionFailed("the service cannot be reached", type(error).__name__, "an answer") from error
+            raise _protocol.took_too_long(self._timeout_s) from error
+        except httpx.DecodingError as error:
+            raise _protocol.bad_reply("one that is not encoded as it says", "one that is not encoded") from error
+        # A `RuntimeError` is httpx's where a client was closed meanwhile, or is used in another event loop.
+        except (httpx.HTTPError, RuntimeError) as error:
+            raise _protocol.cannot_be_reached(error) from error
         return _protocol.read(call, status, reply)
 
     async def _exchange(self, call: _protocol.Call[T]) -> tuple[int, bytes]:
-        send = self._http.request(call.method, call.path, content=call.body, headers=call.headers)
+        http, steps = self._http, set[str]()
+
+        async def note(step: str, _what: Mapping[str, Any]) -> None:
+            steps.add(step)
+
+        async def send() -> tuple[int, bytes]:
+            response = await http.request(
+                call.method, call.path, content=call.body, headers=call.headers, extensions={"trace": note}
+            )
+            return response.status_code, response.content
+
         try:
-            response = await send
+            return await send()
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            # The service had closed a kept connection, which says nothing of this request.
-            if not call.repeatable:
+            # The service had closed a kept connection meanwhile, which says nothing of this request.
+            is_fresh = "connection.connect_tcp.started" in steps
+            if is_fresh or not call.repeatable or "http11.receive_response_headers.complete" in steps:
                 raise
-            response = await self._http.request(call.method, call.path, content=call.body, headers=call.headers)
-        return response.status_code, response.content
+            return await send()

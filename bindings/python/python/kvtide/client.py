@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import select
 import ssl
 import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Sequence, TypeVar
 
-from . import _protocol, errors
+from . import _given, _protocol, errors
+from ._connection import ENDS, TIMEOUTS, Connection
 
 if TYPE_CHECKING:
     from ._native import Overlap
@@ -27,7 +27,7 @@ class Client:
         scope: Parts of a scope (`model`, `revision`, `tokenizer`, `kv_dtype`, `layout`, `block_size`) for every question. They
             may be left out as long as one known scope fits; `None` means "not stated".
         token: For a service with access tokens.
-        timeout_s: Seconds for each request, connecting included.
+        timeout_s: Seconds for each request, connecting included. How long a name takes to look up is up to the system.
         connections: Open connections that are kept for later requests.
         ssl_context: For `https`; by default the system's authorities count.
     """
@@ -42,15 +42,15 @@ class Client:
         connections: int = 8,
         ssl_context: Optional[ssl.SSLContext] = None,
     ) -> None:
-        if not timeout_s > 0:
-            raise errors.InvalidArgument("timeout_s", str(timeout_s), "more than 0")
         self._address = _protocol.Address.of(url)
-        self._scope = dict(scope or {})
+        self._scope = _given.scope(scope)
         self._headers = _protocol.headers(token)
-        self._timeout_s = timeout_s
-        self._most = connections
-        self._ssl = ssl_context
-        self._idle: list[http.client.HTTPConnection] = []
+        self._timeout_s = _given.seconds("timeout_s", timeout_s)
+        self._most = _given.whole("connections", connections)
+        tls = _given.context(ssl_context)
+        self._tls = (tls or ssl.create_default_context()) if self._address.scheme == "https" else None
+        self._idle: list[Connection] = []
+        self._generation = 0
         self._lock = threading.Lock()
 
     def overlap(
@@ -141,9 +141,10 @@ class Client:
             return False
 
     def close(self) -> None:
-        """Closes the connections. Another request opens one again."""
+        """Closes the connections, and those in use when their requests end. Another request opens one again."""
         with self._lock:
             idle, self._idle = self._idle, []
+            self._generation += 1
         for connection in idle:
             connection.close()
 
@@ -160,80 +161,39 @@ class Client:
 
     def _do(self, call: _protocol.Call[T]) -> T:
         until = time.monotonic() + self._timeout_s
-        connection, is_used = self._connection()
+        connection, is_kept = self._connection()
         try:
             try:
-                status, reply = self._exchange(connection, call, until)
-            except _Gone:
-                # The service has closed it meanwhile, which says nothing of this request.
-                if not (is_used and call.repeatable):
+                status, reply = connection.exchange(call, self._headers, until)
+            except ENDS:
+                # The service had closed it meanwhile, which says nothing of this request.
+                if not is_kept or not call.repeatable or connection.has_answered:
                     raise
-                status, reply = self._exchange(self._connect(), call, until)
-        except _Gone as gone:
-            raise errors.ConnectionFailed(*gone.args) from gone
+                status, reply = connection.exchange(call, self._headers, until)
+        except TIMEOUTS as error:
+            raise _protocol.took_too_long(self._timeout_s) from error
+        # A `ValueError` is a number in the reply that is none.
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _protocol.cannot_be_reached(error) from error
+        self._keep(connection)
         return _protocol.read(call, status, reply)
 
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._address.scheme == "https":
-            context = self._ssl or ssl.create_default_context()
-            return http.client.HTTPSConnection(self._address.host, self._address.port, context=context)
-        return http.client.HTTPConnection(self._address.host, self._address.port)
-
-    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
-        """One that is open, or a new one."""
+    def _connection(self) -> tuple[Connection, bool]:
+        """One that is open, or one that is still to connect; and which of the two."""
         while True:
             with self._lock:
-                if not self._idle:
-                    return self._connect(), False
-                connection = self._idle.pop()
-            # Nothing is expected on it: what can be read is its end.
-            if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
+                generation = self._generation
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return Connection(self._address, self._tls, generation), False
+            if not connection.has_ended():
                 return connection, True
             connection.close()
 
-    def _exchange(
-        self, connection: http.client.HTTPConnection, call: _protocol.Call[T], until: float
-    ) -> tuple[int, bytes]:
-        def rest() -> float:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            if connection.sock is not None:
-                connection.sock.settimeout(left)
-            return left
-
-        reply = bytearray()
-        try:
-            connection.timeout = rest()
-            headers = {**self._headers, **call.headers}
-            connection.request(call.method, self._address.prefix + call.path, call.body, headers)
-            rest()
-            response = connection.getresponse()
-            while piece := response.read1(1 << 16):
-                reply += piece
-                rest()
-            if response.length:
-                raise http.client.IncompleteRead(bytes(reply), response.length)
-            # `read1` does not notice the end by itself, and the connection takes no other request before.
-            response.close()
-        except TimeoutError as error:
-            connection.close()
-            raise errors.TimedOut("no answer", f"none in {self._timeout_s} s", "one in time") from error
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            is_gone = isinstance(error, (ConnectionError, http.client.BadStatusLine))
-            kind = _Gone if is_gone else errors.ConnectionFailed
-            raise kind("the service cannot be reached", type(error).__name__, "an answer") from error
-        except BaseException:
-            connection.close()
-            raise
+    def _keep(self, connection: Connection) -> None:
         with self._lock:
-            if not response.will_close and len(self._idle) < self._most:
+            is_open = connection.sock is not None and connection.generation == self._generation
+            if is_open and len(self._idle) < self._most:
                 self._idle.append(connection)
-                return response.status, bytes(reply)
+                return
         connection.close()
-        return response.status, bytes(reply)
-
-
-class _Gone(Exception):
-    """The connection ended before there was an answer."""
