@@ -107,5 +107,6 @@ def test_kvtide_says_of_dynamos_mockers_what_they_say_themselves(fleet):
     beside.run("kvtide starts late", REQUESTS, ranks, exact=False)
 
     assert not beside.failed
-    assert beside.answers > 4 * REQUESTS
+    # Of the four phases in which every rank is known wholly.
+    assert beside.answers >= 4 * REQUESTS
     assert beside.differences == 0, f"Dynamo's router differs in {beside.differences} of {beside.answers} answers"
