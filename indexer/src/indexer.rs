@@ -76,10 +76,6 @@ impl BoundStream {
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
-
-    fn undecodable(&self, error: DecodeError) -> ApplyError {
-        ApplyError::Undecodable { stream: self.stream.name.clone(), error }
-    }
 }
 
 /// Why a message was not applied.

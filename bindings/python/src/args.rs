@@ -46,14 +46,14 @@ pub(crate) fn maybe_whole<T: Whole>(given: &Bound<'_, PyAny>) -> PyResult<Option
 
 /// Whole numbers, one behind the other.
 pub(crate) fn wholes<T: Whole>(given: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
-    list(given, WHAT, whole)
+    list(given, WHAT, |_, number| whole(number))
 }
 
 /// Pairs of a worker and a rank, or `None`.
 pub(crate) fn maybe_ranks(given: &Bound<'_, PyAny>) -> PyResult<Option<Vec<(u64, u32)>>> {
     const EXPECTED: &str = "pairs of worker_id and dp_rank";
-    let pair = |given: &Bound<'_, PyAny>| {
-        let pair = list(given, "ranks", |number| Ok(number.clone()))?;
+    let pair = |_, given: &Bound<'_, PyAny>| {
+        let pair = list(given, "ranks", |_, number| Ok(number.clone()))?;
         match pair.as_slice() {
             [worker_id, dp_rank] => Ok((whole(worker_id)?, whole(dp_rank)?)),
             _ => Err(Fault::invalid("ranks", format!("{} numbers", pair.len()), EXPECTED).into()),
@@ -78,7 +78,7 @@ pub(crate) fn maybe_text(given: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 
 /// Texts, one behind the other.
 pub(crate) fn texts(given: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    list(given, WHAT, text)
+    list(given, WHAT, |_, one| text(one))
 }
 
 /// Bytes that cannot change.

@@ -17,10 +17,8 @@ use crate::{
 
 /// Reads events. Chains that start with tokens are salted with that seed.
 pub(crate) fn read(given: &Bound<'_, PyAny>, hashing: Hashing, seed: Seed) -> PyResult<Vec<Event>> {
-    let mut place = 0;
-    list(given, "events", |event| {
+    list(given, "events", |place, event| {
         let what = format!("events, index {place}");
-        place += 1;
         let Ok(dict) = event.cast::<PyDict>() else {
             return Err(Fault::wrong_type(what, event, "a dictionary with a type").into());
         };
@@ -138,7 +136,7 @@ impl<'py> Given<'_, 'py> {
 /// `[{"sequence_hash": ..., "block_hash": ...}, ...]`.
 fn hashed(given: &Bound<'_, PyAny>) -> PyResult<Vec<Block>> {
     const EXPECTED: &str = "a dictionary with sequence_hash and block_hash";
-    list(given, "blocks", |block| {
+    list(given, "blocks", |_, block| {
         let Ok(dict) = block.cast::<PyDict>() else {
             return Err(Fault::wrong_type("blocks", block, EXPECTED).into());
         };

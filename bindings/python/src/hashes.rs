@@ -1,7 +1,6 @@
 //! Hashes of 64 bits as Python has them: integers, negative ones by their bit pattern, hexadecimal digits, or bytes.
 
 use kvtide_radix::{BlockHash, SequenceHash};
-use numpy::PyReadonlyArray1;
 use pyo3::{
     prelude::*,
     sync::PyOnceLock,
@@ -58,10 +57,10 @@ fn packed<'py>(given: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBytes>> {
 fn read_all<T>(given: &Bound<'_, PyAny>, what: &str, hash: fn(u64) -> T) -> PyResult<Vec<T>> {
     if is_array(given)? {
         return if is_signed(given, what)? {
-            let array = neighbours(given, "int64")?.extract::<PyReadonlyArray1<'_, i64>>()?;
+            let array = neighbours::<i64>(given, "int64")?;
             Ok(array.as_slice()?.iter().map(|bits| hash(bits.cast_unsigned())).collect())
         } else {
-            let array = neighbours(given, "uint64")?.extract::<PyReadonlyArray1<'_, u64>>()?;
+            let array = neighbours::<u64>(given, "uint64")?;
             Ok(array.as_slice()?.iter().map(|&bits| hash(bits)).collect())
         };
     }
@@ -74,7 +73,7 @@ fn read_all<T>(given: &Bound<'_, PyAny>, what: &str, hash: fn(u64) -> T) -> PyRe
             .map(|bits| hash(u64::from_ne_bytes(*bits)))
             .collect());
     }
-    list(given, what, |item| Ok(hash(read(item, what)?)))
+    list(given, what, |_, item| Ok(hash(read(item, what)?)))
 }
 
 /// Reads a list, tuple, numpy array or other sequence of block hashes, or those of a conversation.

@@ -24,9 +24,9 @@ pub(crate) fn read(
 /// For each block `None`, or `{"mm_objects": [{"mm_hash": 42}, ...]}`.
 pub(crate) fn by_block(given: &Bound<'_, PyAny>) -> PyResult<Vec<BlockMedia>> {
     const WHAT: &str = "block_mm_infos";
-    list(given, WHAT, |block| {
+    list(given, WHAT, |_, block| {
         let hash =
-            |object: &Bound<'_, PyAny>| hashes::read(&member(object, "mm_objects", "mm_hash")?, "mm_hash");
+            |_, object: &Bound<'_, PyAny>| hashes::read(&member(object, "mm_objects", "mm_hash")?, "mm_hash");
         let media = match block.is_none() {
             true => Vec::new(),
             false => list(&member(block, WHAT, "mm_objects")?, "mm_objects", hash)?,
@@ -38,9 +38,9 @@ pub(crate) fn by_block(given: &Bound<'_, PyAny>) -> PyResult<Vec<BlockMedia>> {
 /// `{"mm_hash": 42, "offsets": [[5, 810], ...]}`: the tokens that each stands for, from the prompt's start.
 fn by_tokens(given: &Bound<'_, PyAny>) -> PyResult<Vec<Media>> {
     const WHAT: &str = "mm_objects";
-    list(given, WHAT, |object| {
+    list(given, WHAT, |_, object| {
         let hash = hashes::read(&member(object, WHAT, "mm_hash")?, "mm_hash")?;
-        let range = |pair: &Bound<'_, PyAny>| {
+        let range = |_, pair: &Bound<'_, PyAny>| {
             let expected = "pairs of start and end, none ending before it starts";
             match *args::wholes::<usize>(pair)? {
                 [start, end] if start <= end => Ok(start..end),

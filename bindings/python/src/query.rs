@@ -47,10 +47,10 @@ impl<'py> Prompt<'py> {
     ) -> PyResult<Vec<Prompt<'py>>> {
         match (token_ids, block_hashes) {
             (Some(given), None) => {
-                list(given, "token_ids", |tokens| Ok(Prompt::Tokens(Tokens::read(tokens)?, None)))
+                list(given, "token_ids", |_, tokens| Ok(Prompt::Tokens(Tokens::read(tokens)?, None)))
             }
             (None, Some(given)) => {
-                list(given, "block_hashes", |blocks| Ok(Prompt::Hashes(hashes::blocks(blocks)?)))
+                list(given, "block_hashes", |_, blocks| Ok(Prompt::Hashes(hashes::blocks(blocks)?)))
             }
             (Some(_), Some(_)) => Err(neither_or_both("both")),
             (None, None) => Err(neither_or_both("neither")),

@@ -1,7 +1,7 @@
 //! A prompt's tokens as Python has them: a numpy array of `uint32` is read where it is, anything else is copied.
 
 use kvtide_events::Hashing;
-use numpy::{PyArrayDescrMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray1, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{
     exceptions::PyOverflowError,
     prelude::*,
@@ -24,18 +24,14 @@ impl<'py> Tokens<'py> {
         if is_array(given)? {
             return Tokens::of_array(given);
         }
-        let mut place = 0;
-        let tokens = list(given, "token_ids", |item| {
-            place += 1;
-            item.extract::<u32>().map_err(|error| not_a_token(place - 1, item, &error).into())
+        let tokens = list(given, "token_ids", |place, item| {
+            item.extract::<u32>().map_err(|error| not_a_token(place, item, &error).into())
         });
         Ok(Tokens::Owned(tokens?))
     }
 
     fn of_array(given: &Bound<'py, PyAny>) -> PyResult<Tokens<'py>> {
-        if let Ok(array) = given.extract::<PyReadonlyArray1<'py, u32>>()
-            && array.as_slice().is_ok()
-        {
+        if let Some(array) = as_it_lies(given) {
             return Ok(Tokens::Shared(array));
         }
         is_signed(given, "token_ids")?;
@@ -46,7 +42,7 @@ impl<'py> Tokens<'py> {
                 return Err(Fault::invalid("token_ids", "integers beyond these", expected).into());
             }
         }
-        Ok(Tokens::Shared(neighbours(given, "uint32")?.extract::<PyReadonlyArray1<'py, u32>>()?))
+        Ok(Tokens::Shared(neighbours(given, "uint32")?))
     }
 
     pub(crate) fn as_slice(&self) -> PyResult<&[u32]> {
@@ -113,10 +109,22 @@ pub(crate) fn is_signed(given: &Bound<'_, PyAny>, what: &str) -> PyResult<bool> 
     }
 }
 
-/// The array with its elements next to each other, as that type.
-pub(crate) fn neighbours<'py>(given: &Bound<'py, PyAny>, dtype: &str) -> PyResult<Bound<'py, PyAny>> {
+/// An array of that type whose elements are next to each other already.
+fn as_it_lies<'py, T: Element>(given: &Bound<'py, PyAny>) -> Option<PyReadonlyArray1<'py, T>> {
+    given.extract::<PyReadonlyArray1<'py, T>>().ok().filter(|array| array.as_slice().is_ok())
+}
+
+/// The array with its elements next to each other, as that type: copied if it has to be.
+pub(crate) fn neighbours<'py, T: Element>(
+    given: &Bound<'py, PyAny>,
+    dtype: &str,
+) -> PyResult<PyReadonlyArray1<'py, T>> {
+    if let Some(array) = as_it_lies(given) {
+        return Ok(array);
+    }
     let numpy = given.py().import("numpy")?;
-    numpy.getattr("require")?.call1((given, dtype, ("C_CONTIGUOUS", "ALIGNED")))
+    let array = numpy.getattr("require")?.call1((given, dtype, ("C_CONTIGUOUS", "ALIGNED")))?;
+    array.extract::<PyReadonlyArray1<'py, T>>()
 }
 
 /// More items are no list that anybody means: what has a length need not have it in memory.
@@ -124,22 +132,31 @@ const MOST: usize = 1 << 28;
 /// Room for so many items is made beforehand.
 const ROOM: usize = 1 << 16;
 
-/// Each item, read.
+/// Each item, read with its index.
 pub(crate) fn list<'py, T>(
     given: &Bound<'py, PyAny>,
     what: &str,
-    mut read: impl FnMut(&Bound<'py, PyAny>) -> PyResult<T>,
+    mut read: impl FnMut(usize, &Bound<'py, PyAny>) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
     let mut items = Vec::with_capacity(length(given, what)?.min(ROOM));
-    each(given, what, |_place, item| {
-        items.push(read(item)?);
-        Ok(())
-    })?;
+    if let Ok(list) = given.cast_exact::<PyList>() {
+        for (place, item) in list.iter().enumerate() {
+            items.push(read(place, &item)?);
+        }
+    } else if let Ok(tuple) = given.cast_exact::<PyTuple>() {
+        for (place, item) in tuple.iter_borrowed().enumerate() {
+            items.push(read(place, &item)?);
+        }
+    } else {
+        for (place, item) in given.try_iter()?.enumerate() {
+            items.push(read(place, &item?)?);
+        }
+    }
     Ok(items)
 }
 
 /// How many items there are. Text, bytes and mappings are no lists of numbers.
-pub(crate) fn length(given: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
+fn length(given: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
     // Whether something is a mapping takes 0.5 us to find out.
     if given.is_exact_instance_of::<PyList>() || given.is_exact_instance_of::<PyTuple>() {
         return given.len();
@@ -158,31 +175,6 @@ pub(crate) fn length(given: &Bound<'_, PyAny>, what: &str) -> PyResult<usize> {
             Err(Fault::wrong_type(what, given, "a list, a tuple, an array or another sequence").into())
         }
     }
-}
-
-/// Hands each item on, with its index.
-pub(crate) fn each<'py>(
-    given: &Bound<'py, PyAny>,
-    what: &str,
-    mut take: impl FnMut(usize, &Bound<'py, PyAny>) -> PyResult<()>,
-) -> PyResult<()> {
-    if let Ok(list) = given.cast_exact::<PyList>() {
-        for (place, item) in list.iter().enumerate() {
-            take(place, &item)?;
-        }
-        return Ok(());
-    }
-    if let Ok(tuple) = given.cast_exact::<PyTuple>() {
-        for (place, item) in tuple.iter_borrowed().enumerate() {
-            take(place, &item)?;
-        }
-        return Ok(());
-    }
-    length(given, what)?;
-    for (place, item) in given.try_iter()?.enumerate() {
-        take(place, &item?)?;
-    }
-    Ok(())
 }
 
 /// Tokens as the service takes them: four bytes each, little-endian.

@@ -29,7 +29,7 @@ pub enum Message<'a> {
 /// Messages of one stream that are decoded but not yet applied. Their events count as pending.
 pub struct Received<'a> {
     stream: &'a BoundStream,
-    messages: Vec<Result<Decoded, (DecodeError, Lost)>>,
+    messages: Vec<Content>,
     pending: PendingEvents,
 }
 
@@ -41,6 +41,9 @@ pub struct Committed {
     /// Those that do not decode, by their place among the messages.
     pub refused: Vec<(usize, ApplyError)>,
 }
+
+/// What a message says, or why it does not decode and what is lost with it.
+type Content = Result<Decoded, (DecodeError, Lost)>;
 
 enum Decoded {
     Frame { bytes: usize, frame: Frame },
@@ -82,9 +85,12 @@ impl<'a> Received<'a> {
                 for (place, message) in rest.by_ref() {
                     let (applied, refused) = apply(mirror, stream, message);
                     committed.applied.add(applied);
-                    let is_lost = refused.is_some();
-                    committed.refused.extend(refused.map(|error| (place, stream.undecodable(error))));
-                    if is_lost || mirror.has_taken_long() {
+                    if let Some(error) = refused {
+                        let stream = stream.stream.name.clone();
+                        committed.refused.push((place, ApplyError::Undecodable { stream, error }));
+                        break;
+                    }
+                    if mirror.has_taken_long() {
                         break;
                     }
                 }
@@ -97,7 +103,7 @@ impl<'a> Received<'a> {
     }
 }
 
-fn decode(stream: &Stream, message: Message<'_>) -> Result<Result<Decoded, (DecodeError, Lost)>, ApplyError> {
+fn decode(stream: &Stream, message: Message<'_>) -> Result<Content, ApplyError> {
     Ok(match (message, &stream.format) {
         (Message::Frame(bytes), Format::Dynamo) => match Frame::decode(bytes) {
             Ok(frame) => Ok(Decoded::Frame { bytes: bytes.len(), frame }),
@@ -119,12 +125,8 @@ fn decode(stream: &Stream, message: Message<'_>) -> Result<Result<Decoded, (Deco
 }
 
 /// Applies one message, or what is lost with it.
-fn apply(
-    mirror: &mut Mirror,
-    stream: &BoundStream,
-    message: Result<Decoded, (DecodeError, Lost)>,
-) -> (Applied, Option<DecodeError>) {
-    match (message, &stream.stream.format) {
+fn apply(mirror: &mut Mirror, stream: &BoundStream, content: Content) -> (Applied, Option<DecodeError>) {
+    match (content, &stream.stream.format) {
         (Ok(Decoded::Frame { bytes, frame }), _) => (mirror.apply_frame(stream.source, frame, bytes), None),
         (Ok(Decoded::Batch { sequence, digest, bytes, batch }), Format::Engine(engine)) => {
             let live = LiveBatch { sequence, batch, digest, bytes };
@@ -142,9 +144,7 @@ impl Decoded {
     /// Adds how many events it has for which rank.
     fn count_events(&self, stream: &Stream, counts: &mut Vec<(Rank, u64)>) {
         match (self, &stream.format) {
-            (Decoded::Frame { frame, .. }, _) => {
-                counts.extend(frame.events_by_rank());
-            }
+            (Decoded::Frame { frame, .. }, _) => counts.extend(frame.events_by_rank()),
             (Decoded::Batch { batch, .. }, Format::Engine(engine)) => {
                 counts.push((engine.rank(batch), batch.events.len() as u64));
             }

@@ -7,7 +7,7 @@
 use kvtide_events::RouterEvent;
 use kvtide_radix::{Knowledge, Life, Rank, Update};
 
-use super::{Applied, Mirror, Part, Source, Times, dynamo::fed_by, handover::Missing, rank::RankStream};
+use super::{Applied, Mirror, Part, Source, dynamo::fed_by, handover::Missing, rank::RankStream};
 
 /// Other kvtides have so long to tell before the worker is asked.
 const PEERS_FIRST_MS: u64 = 1000;
@@ -114,6 +114,7 @@ impl Mirror {
         answer: IndexAnswer,
     ) -> Option<(u32, Applied)> {
         let IndexRequest { publisher_id: id, rank, taken, life, asked_at_ms, .. } = request;
+        let times = self.times(None);
         let publisher = self.publishers.get_mut(&id)?;
         let missing = publisher.missing.as_mut()?;
         let source = missing.source;
@@ -135,8 +136,6 @@ impl Mirror {
             return None;
         };
         let (mut applied, told_up_to) = (Applied::default(), fitting.last());
-        let times =
-            Times { steady_ms: self.clock.steady_ms(), wall_ms: self.clock.wall_ms(), published_at_ms: None };
         let frames = missing.up_to;
         let under_way_ms = times.steady_ms.saturating_sub(asked_at_ms);
         publisher.go_on_behind(frames, told_up_to, times.wall_ms.saturating_sub(under_way_ms));

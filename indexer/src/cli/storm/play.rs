@@ -25,7 +25,7 @@ use super::{
     live::Live,
     machine::{FOLLOWING, seconds_of},
     measured::{Cost, Lookups, Measured},
-    pace::{Pace, wait},
+    pace::Pace,
     series::stretches,
     sight::{Fleet, Sent, Unseen},
     target::{Fate, Race, Target},
@@ -176,10 +176,7 @@ impl Player {
             if due > start + length {
                 break;
             }
-            wait(due);
-            let asked = Instant::now();
-            self.indexer.overlap(query)?;
-            lookups.note(due, asked);
+            asking::ask(&self.indexer, query, due, &mut lookups)?;
         }
         Ok(lookups)
     }

@@ -3,10 +3,10 @@
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use kvtide::{Indexer, Query, serving::Failure};
+use kvtide::{Answer, Indexer, Query, serving::Failure};
 
 use super::Window;
 use crate::cli::storm::{
@@ -29,6 +29,19 @@ pub(super) struct AllAsked {
     pub(super) cost: f64,
 }
 
+/// Asks a question when it is due. Returns its answer, and how long that took from then.
+pub(super) fn ask(
+    indexer: &Indexer,
+    query: &Query<'_>,
+    due: Instant,
+    lookups: &mut Lookups,
+) -> Result<(Answer, Duration), Failure> {
+    wait(due);
+    let asked = Instant::now();
+    let answer = indexer.overlap(query)?;
+    Ok((answer, lookups.note(due, asked)))
+}
+
 /// Asks what is due in a phase, or until it is over.
 pub(super) fn run(
     questions: &mut Ready<Question>,
@@ -47,10 +60,7 @@ pub(super) fn run(
             continue;
         }
         let due = window.pace.due(question.at);
-        wait(due);
-        let asked = Instant::now();
-        let answer = indexer.overlap(&question.query)?;
-        let time = lookups.note(due, asked);
+        let (answer, time) = ask(indexer, &question.query, due, &mut lookups)?;
         series.note(due, time, 1)?;
         window.live.answer(time);
         if let Some(names) = question.names {
