@@ -245,7 +245,22 @@ fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
     })
 }
 
+/// A block as Dynamo writes it: two hashes, nearly always at full length, between bytes that are always the same.
+fn usual_block(reader: &mut Reader<'_>) -> Option<Block> {
+    let mut ahead = *reader;
+    ahead.exactly(b"\x83\xaablock_hash\xcf")?;
+    let name = ahead.eight_bytes()?;
+    ahead.exactly(b"\xabtokens_hash\xcf")?;
+    let content = ahead.eight_bytes()?;
+    ahead.exactly(b"\xadmm_extra_info\xc0")?;
+    *reader = ahead;
+    Some(Block { name: SequenceHash(name), content: BlockHash(content) })
+}
+
 fn decode_block(reader: &mut Reader<'_>) -> Result<Block, DecodeError> {
+    if let Some(block) = usual_block(reader) {
+        return Ok(block);
+    }
     let (mut name, mut content) = (None, None);
     for _ in 0..reader.map("a block (a map)")? {
         match reader.name()? {

@@ -14,6 +14,7 @@
 //! them, whatever lengths the input declares. A frame that does not decode is refused whole, with a [`DecodeError`]
 //! that names position, kind and numbers but never content. An event of an unknown type or tier is passed over and
 //! counted as [`Ignored`]; the rest of its batch is applied.
+#![forbid(unsafe_code)]
 
 mod continuity;
 mod dynamo;

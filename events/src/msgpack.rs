@@ -226,6 +226,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads past those bytes, if exactly they come next.
+    pub(crate) fn exactly<const N: usize>(&mut self, bytes: &[u8; N]) -> Option<()> {
+        let (next, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        (next == bytes).then_some(())
+    }
+
+    /// A number of eight bytes, if so many are left.
+    pub(crate) fn eight_bytes(&mut self) -> Option<u64> {
+        let (number, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u64::from_be_bytes(*number))
+    }
+
     /// A 64-bit integer, if one comes next that is written at full length, as nearly all hashes are.
     fn full_integer(&mut self) -> Option<u64> {
         let (&[marker, ref number @ ..], rest) = self.rest.split_first_chunk::<9>()?;

@@ -52,6 +52,7 @@ mod readiness;
 mod scope;
 pub mod service;
 pub mod serving;
+pub mod slice;
 pub mod snapshot;
 mod stream;
 pub mod telemetry;

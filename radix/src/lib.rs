@@ -29,6 +29,7 @@
 //!
 //! Ranks name blocks by [`SequenceHash`], and their removals use those names. A name belongs to the rank that uses
 //! it; what it means is decided by the first store that binds it, and stays so while the rank holds the block.
+#![forbid(unsafe_code)]
 
 mod chain;
 mod contents;

@@ -18,8 +18,13 @@ use kvtide::{
     snapshot::{self, Keeper, Peer},
 };
 use kvtide_dynamo::{DISCOVERY, Following, Planned, Settings, Workers};
+use tikv_jemallocator::Jemalloc;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
+
+/// As the `kvtide` command has it.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Tells a request router how much of a prompt's KV cache every worker of a Dynamo fleet holds.
 ///

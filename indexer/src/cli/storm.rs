@@ -13,6 +13,7 @@ mod plan;
 mod play;
 mod prompts;
 mod publisher;
+mod quiet;
 mod reference;
 mod report;
 mod scenario;
@@ -40,6 +41,7 @@ use check::Checker;
 use faults::{Begun, Faulty};
 use plan::Plan;
 use play::Player;
+use quiet::Quiet;
 use report::{Report, Run};
 use scenario::{SHIPPED, Scenario};
 use search::Trials;
@@ -120,13 +122,14 @@ impl Arguments {
     fn play(&self, name: &str, scenario: &Scenario) -> Result<Report, Failure> {
         let fleet = Fleet { ranks: scenario.ranks(), dp_ranks: scenario.fleet.dp_ranks };
         let ahead_bytes = usize::try_from(self.ahead_mb << 20)?;
-        let ahead = Ahead::start(Plan::new(scenario)?, ahead_bytes)?;
-        let (checker, checking) = Checker::start(fleet, scenario.fleet.block_size)?;
+        let quiet = Quiet::default();
+        let ahead = Ahead::start(Plan::new(scenario)?, ahead_bytes, quiet.clone())?;
+        let (checker, checking) = Checker::start(fleet, scenario.fleet.block_size, quiet.clone())?;
         let followed = Followed::start(&self.target, scenario)?;
         let (target, indexer, following) = followed.into_parts();
         let begun = Begun::default();
         let target = Box::new(Faulty::new(target, &scenario.faults, begun.clone()));
-        let mut player = Player::new(ahead, target, indexer, fleet, checker);
+        let mut player = Player::new(ahead, target, indexer, fleet, checker, quiet);
         let mut lost = player.warm()?;
         let (mut rate, length) = (self.rate, Duration::from_secs_f64(self.seconds));
         let search = if self.search {
@@ -139,11 +142,12 @@ impl Arguments {
         } else {
             None
         };
-        player.plan_ahead();
+        player.get_ready();
         let every = self.every.map_or(length, Duration::from_secs_f64);
         let last = player.play(rate, length, every)?;
         let rss_mb = machine::rss_mb();
-        let idle = player.ask_idle(Duration::from_secs(2).min(length))?;
+        player.get_ready();
+        let idle = player.ask_idle(rate, Duration::from_secs(2).min(length))?;
         let races = player.race(ROUNDS)?;
         lost += last.seen.unseen_events + player.missing();
         // Before the bus, which goes with the player: what is followed ends with what is on its way.

@@ -17,8 +17,10 @@ use tokio::{
     task,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::debug;
 
 use super::cores;
+use crate::slice;
 
 /// Where one answer comes so soon behind another, the next request is waited for awake.
 const THICK_US: u64 = 250;
@@ -54,6 +56,9 @@ impl Threads {
             let started = Thread { runtime: runtime.handle().clone(), answers: Arc::clone(&answers) };
             let over = running.clone();
             thread::Builder::new().name(format!("http-{index}")).spawn(move || {
+                if let Err(error) = slice::shorten() {
+                    debug!("no short slices for threads that answer: {error}");
+                }
                 runtime.block_on(over.run_until_cancelled(answers.stay_awake()));
                 runtime.shutdown_background();
             })?;

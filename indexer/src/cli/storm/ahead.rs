@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel},
     },
     thread,
@@ -13,12 +13,16 @@ use std::{
 use kvtide::serving::Failure;
 use kvtide_radix::SequenceHash;
 
-use super::plan::{Frame, Question, Step};
+use super::{
+    plan::{Frame, Question, Step},
+    quiet::Quiet,
+};
 
 /// Bytes that are handed over at once.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Bytes that a question takes beside its prompt, about.
-const QUESTION_BYTES: usize = 256;
+
+/// One part in so many of what may be ahead is enough while something is measured.
+const ENOUGH: usize = 8;
 
 /// Between one look at whether something is over and the next.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -40,30 +44,36 @@ pub(super) struct Ahead {
 /// One kind of step.
 pub(super) struct Ready<T> {
     chunks: Receiver<Vec<T>>,
+    /// How many these are.
+    ahead: Arc<AtomicUsize>,
     next: std::vec::IntoIter<T>,
     /// How often nothing was ready when it was wanted.
     pub(super) waits: u64,
 }
 
 impl Ahead {
-    /// Starts a thread that plans until so many bytes are ahead, and goes on as they are taken. It ends when nobody takes any more.
+    /// Starts a thread that plans until so many bytes are ahead, and goes on as they are taken; in quiet, only once there is not
+    /// enough any more. It ends when nobody takes any more.
     ///
     /// # Errors
     /// What the system says.
     pub(super) fn start(
         plan: impl Iterator<Item = Step> + Send + 'static,
         ahead_bytes: usize,
+        quiet: Quiet,
     ) -> Result<Ahead, Failure> {
         // Frames and questions come in pairs of chunks, which have so many bytes together.
         let chunks = (ahead_bytes / CHUNK_BYTES).max(2);
         let full = Arc::new(AtomicBool::new(false));
         let is_full = Arc::clone(&full);
-        let (send_frames, frames) = sync_channel(chunks);
-        let (send_questions, questions) = sync_channel(chunks);
+        let (send_frames, frames) = Ready::with_room_for(chunks);
+        let (send_questions, questions) = Ready::with_room_for(chunks);
+        let ahead = Arc::clone(&frames.ahead);
+        let rest = move || quiet.rest(|| ahead.load(Ordering::Relaxed) > chunks / ENOUGH);
         thread::Builder::new()
             .name(THREAD.into())
-            .spawn(move || make(plan, &send_frames, &send_questions, &is_full))?;
-        Ok(Ahead { frames: Ready::new(frames), questions: Ready::new(questions), full })
+            .spawn(move || make(plan, &send_frames, &send_questions, &is_full, rest))?;
+        Ok(Ahead { frames, questions, full })
     }
 
     /// Waits until there is no room to plan on, or for so long.
@@ -79,9 +89,10 @@ impl Ahead {
 
 fn make(
     plan: impl Iterator<Item = Step>,
-    frames: &SyncSender<Vec<Frame>>,
-    questions: &SyncSender<Vec<Question>>,
+    frames: &Handing<Frame>,
+    questions: &Handing<Question>,
     full: &AtomicBool,
+    rest: impl Fn(),
 ) {
     let (mut some_frames, mut some_questions, mut bytes) = (Vec::new(), Vec::new(), 0);
     for step in plan {
@@ -97,37 +108,51 @@ fn make(
         }
         if bytes >= CHUNK_BYTES {
             // Both: what is held back of one kind may be due before what fills the other's room.
-            let sent = hand_over(questions, std::mem::take(&mut some_questions), full)
-                && hand_over(frames, std::mem::take(&mut some_frames), full);
+            let sent = questions.hand_over(std::mem::take(&mut some_questions), full)
+                && frames.hand_over(std::mem::take(&mut some_frames), full);
             if !sent {
                 return;
             }
             bytes = 0;
+            rest();
         }
     }
 }
 
-/// Waits where there is no room. Returns whether anybody is there.
-fn hand_over<T>(to: &SyncSender<Vec<T>>, chunk: Vec<T>, full: &AtomicBool) -> bool {
-    // Nobody has to take what is nothing: before the clock starts nobody asks.
-    if chunk.is_empty() {
-        return true;
-    }
-    match to.try_send(chunk) {
-        Ok(()) => true,
-        Err(TrySendError::Full(chunk)) => {
-            full.store(true, Ordering::Relaxed);
-            let sent = to.send(chunk).is_ok();
-            full.store(false, Ordering::Relaxed);
-            sent
+/// Who hands over one kind of step.
+struct Handing<T> {
+    chunks: SyncSender<Vec<T>>,
+    ahead: Arc<AtomicUsize>,
+}
+
+impl<T> Handing<T> {
+    /// Waits where there is no room. Returns whether anybody is there.
+    fn hand_over(&self, chunk: Vec<T>, full: &AtomicBool) -> bool {
+        // Nobody has to take what is nothing: before the clock starts nobody asks.
+        if chunk.is_empty() {
+            return true;
         }
-        Err(TrySendError::Disconnected(_)) => false,
+        self.ahead.fetch_add(1, Ordering::Relaxed);
+        match self.chunks.try_send(chunk) {
+            Ok(()) => true,
+            Err(TrySendError::Full(chunk)) => {
+                full.store(true, Ordering::Relaxed);
+                let sent = self.chunks.send(chunk).is_ok();
+                full.store(false, Ordering::Relaxed);
+                sent
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
     }
 }
 
 impl<T> Ready<T> {
-    fn new(chunks: Receiver<Vec<T>>) -> Ready<T> {
-        Ready { chunks, next: Vec::new().into_iter(), waits: 0 }
+    /// Room for so many chunks, and who fills it.
+    fn with_room_for(chunks: usize) -> (Handing<T>, Ready<T>) {
+        let (send, chunks) = sync_channel(chunks);
+        let ahead = Arc::new(AtomicUsize::new(0));
+        let handing = Handing { chunks: send, ahead: Arc::clone(&ahead) };
+        (handing, Ready { chunks, ahead, next: Vec::new().into_iter(), waits: 0 })
     }
 
     /// The next one, without taking it. None where its thread has failed, or `over` becomes true while it is waited for.
@@ -141,6 +166,7 @@ impl<T> Ready<T> {
                     self.wait(over)?
                 }
             };
+            self.ahead.fetch_sub(1, Ordering::Relaxed);
             self.next = chunk.into_iter();
         }
         self.next.as_slice().first()
@@ -166,7 +192,9 @@ impl<T> Ready<T> {
     /// Drops all that is ready.
     pub(super) fn discard(&mut self) {
         self.next = Vec::new().into_iter();
-        while self.chunks.try_recv().is_ok() {}
+        while self.chunks.try_recv().is_ok() {
+            self.ahead.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -176,17 +204,5 @@ impl Frame {
         let deltas = self.deltas.iter().flat_map(|deltas| deltas.iter());
         let names: usize = deltas.map(|delta| delta.names.len()).sum();
         size_of::<Frame>() + self.message.len() + names * size_of::<SequenceHash>()
-    }
-}
-
-impl Question {
-    fn bytes(&self) -> usize {
-        let tokens = match &self.query.prompt {
-            kvtide::PromptContent::Tokens(tokens) | kvtide::PromptContent::Multimodal { tokens, .. } => {
-                tokens.len() * 4
-            }
-            kvtide::PromptContent::Hashes(hashes) => hashes.len() * 8,
-        };
-        QUESTION_BYTES + tokens + self.names.as_ref().map_or(0, |names| size_of_val(&**names))
     }
 }

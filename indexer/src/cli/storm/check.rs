@@ -1,22 +1,31 @@
 //! Holds answers against the truth, on a thread of its own.
 
 use std::{
-    sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use kvtide::{Answer, serving::Failure};
+use kvtide::{Answer, RankAnswer, serving::Failure};
 use kvtide_radix::SequenceHash;
 
 use super::{
     plan::Frame,
+    quiet::Quiet,
     reference::{Note, Reference, Verdict},
     sight::Fleet,
 };
 
-/// What may wait to be noted or checked.
+/// How much may wait to be noted or checked, and bytes of answers in it.
 const WAITING: usize = 1 << 18;
+const WAITING_BYTES: usize = 256 << 20;
+
+/// Between one look at whether all is checked and the next.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What is noted, and what is checked, in the order in which it happened.
 enum Check {
@@ -24,39 +33,97 @@ enum Check {
     Answer(Instant, Box<Answer>, Box<[SequenceHash]>),
 }
 
+/// What waits.
+#[derive(Default)]
+struct Waiting {
+    checks: AtomicUsize,
+    /// Bytes of answers.
+    bytes: AtomicUsize,
+}
+
 /// To whom answers are given that are to be checked.
 #[derive(Clone)]
-pub(super) struct Checker(SyncSender<Check>);
+pub(super) struct Checker {
+    checks: SyncSender<Check>,
+    waiting: Arc<Waiting>,
+}
 
 /// The thread that checks.
 pub(super) struct Checking(JoinHandle<Reference>);
 
 impl Checker {
+    /// Starts a thread that checks; in quiet, only once half of what may wait does.
+    ///
     /// # Errors
     /// What the system says.
-    pub(super) fn start(fleet: Fleet, block_size: u32) -> Result<(Checker, Checking), Failure> {
+    pub(super) fn start(fleet: Fleet, block_size: u32, quiet: Quiet) -> Result<(Checker, Checking), Failure> {
         let (send, checks) = sync_channel(WAITING);
+        let waiting = Arc::new(Waiting::default());
         let reference = Reference::new(fleet.ranks, fleet.dp_ranks, block_size);
-        let thread =
-            thread::Builder::new().name("storm-check".into()).spawn(move || check(reference, &checks))?;
-        Ok((Checker(send), Checking(thread)))
+        let checker = Checker { checks: send, waiting: Arc::clone(&waiting) };
+        let thread = thread::Builder::new()
+            .name("storm-check".into())
+            .spawn(move || check(reference, &checks, &waiting, &quiet))?;
+        Ok((checker, Checking(thread)))
     }
 
     /// Notes what a message does, before it is sent: nobody can have seen it yet.
     pub(super) fn note(&self, frame: &mut Frame) {
         if let Some(deltas) = frame.deltas.take() {
             let Frame { rank, life, position, .. } = *frame;
+            self.waiting.add(0);
             // It waits where checking has fallen behind, and the message with it, which shows as being late. It fails only where
             // the thread has, which its end tells.
-            let _ = self.0.send(Check::Note(Note { rank, life, position, deltas }));
+            let _ = self.checks.send(Check::Note(Note { rank, life, position, deltas }));
         }
     }
 
     /// Checks an answer, if there is room for it. Returns whether there was.
     pub(super) fn answer(&self, answer: Answer, names: Box<[SequenceHash]>) -> bool {
-        let sent = self.0.try_send(Check::Answer(Instant::now(), Box::new(answer), names));
-        !matches!(sent, Err(TrySendError::Full(_)))
+        let bytes = bytes_of(&answer);
+        if self.waiting.bytes.load(Ordering::Relaxed) + bytes > WAITING_BYTES {
+            return false;
+        }
+        self.waiting.add(bytes);
+        match self.checks.try_send(Check::Answer(Instant::now(), Box::new(answer), names)) {
+            Err(TrySendError::Full(_)) => {
+                self.waiting.take(bytes);
+                false
+            }
+            Ok(()) | Err(TrySendError::Disconnected(_)) => true,
+        }
     }
+
+    /// Waits until all is checked, or for so long.
+    pub(super) fn finish(&self, patience: Duration) {
+        let started = Instant::now();
+        while self.waiting.checks.load(Ordering::Relaxed) > 0 && started.elapsed() < patience {
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Waiting {
+    fn add(&self, bytes: usize) {
+        self.checks.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn take(&self, bytes: usize) {
+        self.checks.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether there is room for as much again.
+    fn is_half_empty(&self) -> bool {
+        self.checks.load(Ordering::Relaxed) < WAITING / 2
+            && self.bytes.load(Ordering::Relaxed) < WAITING_BYTES / 2
+    }
+}
+
+/// Bytes that an answer takes, about.
+fn bytes_of(answer: &Answer) -> usize {
+    size_of::<Answer>() + answer.ranks.len() * size_of::<RankAnswer>()
 }
 
 impl Checking {
@@ -70,12 +137,20 @@ impl Checking {
     }
 }
 
-fn check(mut reference: Reference, checks: &Receiver<Check>) -> Reference {
+fn check(mut reference: Reference, checks: &Receiver<Check>, waiting: &Waiting, quiet: &Quiet) -> Reference {
     for check in checks {
-        match check {
-            Check::Note(note) => reference.note(note),
-            Check::Answer(when, answer, names) => reference.check(when, &answer, &names),
-        }
+        quiet.rest(|| waiting.is_half_empty());
+        let bytes = match check {
+            Check::Note(note) => {
+                reference.note(note);
+                0
+            }
+            Check::Answer(when, answer, names) => {
+                reference.check(when, &answer, &names);
+                bytes_of(&answer)
+            }
+        };
+        waiting.take(bytes);
     }
     reference
 }

@@ -55,9 +55,28 @@ pub(super) struct Frame {
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) at: Duration,
-    pub(super) query: Query<'static>,
+    owner: Arc<Owner>,
+    /// The prompt: 8 bytes a block, where its tokens would take many times as much.
+    texts: Box<[u64]>,
+    block_size: u32,
     /// The prompt's blocks, where the answer is held against the truth.
     pub(super) names: Option<Box<[SequenceHash]>>,
+}
+
+impl Question {
+    /// Bytes that it takes, about.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Question>() + size_of_val(&*self.texts) + self.names.as_deref().map_or(0, size_of_val)
+    }
+
+    /// It as a router asks it, with the prompt's tokens.
+    pub(super) fn query(&self) -> Query<'static> {
+        let mut tokens = Vec::with_capacity(self.texts.len() * self.block_size as usize);
+        self.texts.iter().for_each(|&text| write_tokens(text, self.block_size, &mut tokens));
+        let Owner { adapter, tenant } = Owner::clone(&self.owner);
+        let scope = ScopeQuery { model: Some(MODEL.into()), adapter, tenant, ..ScopeQuery::default() };
+        Query { scope, prompt: PromptContent::Tokens(tokens.into()), ..Query::default() }
+    }
 }
 
 /// One step of a plan.
@@ -254,18 +273,15 @@ impl Plan {
 
     fn question(&mut self, chosen: usize) -> Question {
         let conversation = &self.conversations.open[chosen];
-        let Owner { adapter, tenant } = Owner::clone(&conversation.owner);
-        let block_size = self.scenario.fleet.block_size;
-        let mut tokens = Vec::with_capacity(conversation.prompt.len() * block_size as usize);
-        for piece in &conversation.prompt {
-            write_tokens(piece.text, block_size, &mut tokens);
-        }
-        let scope = ScopeQuery { model: Some(MODEL.into()), adapter, tenant, ..ScopeQuery::default() };
-        let query = Query { scope, prompt: PromptContent::Tokens(tokens.into()), ..Query::default() };
         let checked = self.questions.is_multiple_of(u64::from(self.scenario.load.queries_per_check));
         self.questions += 1;
-        let names = checked.then(|| conversation.prompt.iter().map(|piece| piece.name).collect());
-        Question { at: self.now, query, names }
+        Question {
+            at: self.now,
+            owner: Arc::clone(&conversation.owner),
+            texts: conversation.prompt.iter().map(|piece| piece.text).collect(),
+            block_size: self.scenario.fleet.block_size,
+            names: checked.then(|| conversation.prompt.iter().map(|piece| piece.name).collect()),
+        }
     }
 
     fn serve(&mut self, chosen: usize, answer: u32) {

@@ -7,7 +7,6 @@ mod sending;
 mod tests;
 
 use std::{
-    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvtide::{Indexer, Query, serving::Failure};
+use kvtide::{Indexer, serving::Failure};
 
 use super::{
     ahead::{self, Ahead},
@@ -26,6 +25,7 @@ use super::{
     machine::{FOLLOWING, seconds_of},
     measured::{Cost, Lookups, Measured},
     pace::Pace,
+    quiet::Quiet,
     series::stretches,
     sight::{Fleet, Sent, Unseen},
     target::{Fate, Race, Target},
@@ -40,6 +40,10 @@ const LOOK: Duration = Duration::from_micros(500);
 const ON_THE_WAY: usize = 16_384;
 /// How long a phase waits for its plan.
 const PLANNING: Duration = Duration::from_secs(20);
+/// And until what was before it is checked.
+const CHECKING: Duration = Duration::from_secs(20);
+/// The thread that asks, by its name.
+const ASKING: &str = "storm-ask";
 /// The plan goes on for ever.
 static NEVER: AtomicBool = AtomicBool::new(false);
 /// A phase starts a little later, so that all its threads are there.
@@ -67,9 +71,7 @@ pub(super) struct Player {
     indexer: Arc<Indexer>,
     fleet: Fleet,
     checker: Checker,
-    /// What was asked last, and how many were asked a second.
-    recent: VecDeque<Query<'static>>,
-    asked_s: f64,
+    quiet: Quiet,
 }
 
 impl Player {
@@ -79,8 +81,9 @@ impl Player {
         indexer: Arc<Indexer>,
         fleet: Fleet,
         checker: Checker,
+        quiet: Quiet,
     ) -> Player {
-        Player { ahead, target, indexer, fleet, checker, recent: VecDeque::new(), asked_s: 0.0 }
+        Player { ahead, target, indexer, fleet, checker, quiet }
     }
 
     /// Sends all that is from before the clock starts, as fast as it becomes visible. Returns how many events never did.
@@ -103,9 +106,10 @@ impl Player {
         Ok(unseen.events())
     }
 
-    /// Waits until so much is planned as there is room for.
-    pub(super) fn plan_ahead(&self) {
+    /// Waits until so much is planned as there is room for, and all is checked.
+    pub(super) fn get_ready(&self) {
         self.ahead.fill(PLANNING);
+        self.checker.finish(CHECKING);
     }
 
     /// Plays so much of the plan as is due in that time, so many times as fast as it is, and tells of each stretch of `every`.
@@ -113,7 +117,9 @@ impl Player {
     /// # Errors
     /// What keeps a message from being sent.
     pub(super) fn play(&mut self, rate: f64, length: Duration, every: Duration) -> Result<Measured, Failure> {
-        let Player { ahead: Ahead { frames, questions, .. }, target, indexer, fleet, checker, .. } = self;
+        let Player { ahead: Ahead { frames, questions, .. }, target, indexer, fleet, checker, quiet, .. } =
+            self;
+        let kept = quiet.keep();
         let from = frames.peek(&NEVER).map(|frame| frame.at).unwrap_or_default();
         let waits = frames.waits;
         let before = [seconds_of(ahead::THREAD), seconds_of(FOLLOWING)];
@@ -133,11 +139,11 @@ impl Player {
                 over.store(true, Ordering::Relaxed);
                 sent
             })?;
-            let asking =
-                spawn(scope, "storm-ask", || asking::run(questions, indexer, checker, window, &over))?;
+            let asking = spawn(scope, ASKING, || asking::run(questions, indexer, checker, window, &over))?;
             let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;
             Ok::<_, Failure>((join(sending)?, join(asking)?, join(looking)?))
         })?;
+        drop(kept);
         live.end();
         let (sent, asked, (mut seen, rss_mb)) = (sending?, asking?, looking?);
         seen.take(&sent.seen)?;
@@ -146,8 +152,6 @@ impl Player {
             [seconds_of(ahead::THREAD) - before[0], seconds_of(FOLLOWING) - before[1]];
         let cost = Cost { planning, sending: sent.cost, asking: asked.cost, following, looking: seen.cost };
         let plan_waits = self.ahead.frames.waits - waits;
-        self.asked_s = asked.lookups.count() as f64 / length.as_secs_f64();
-        self.recent = asked.recent;
         Ok(Measured {
             rate,
             length: sent.took,
@@ -164,21 +168,13 @@ impl Player {
         })
     }
 
-    /// Asks again what was asked last, at the same rate, while nothing is sent.
+    /// Asks on at that rate while nothing is sent.
     ///
     /// # Errors
     /// An answer that is none.
-    pub(super) fn ask_idle(&self, length: Duration) -> Result<Lookups, Failure> {
-        let mut lookups = Lookups::new()?;
-        let (start, between) = (Instant::now() + START, Duration::from_secs_f64(1.0 / self.asked_s.max(1.0)));
-        for (number, query) in (0..).zip(self.recent.iter().cycle()) {
-            let due = start + between * number;
-            if due > start + length {
-                break;
-            }
-            asking::ask(&self.indexer, query, due, &mut lookups)?;
-        }
-        Ok(lookups)
+    pub(super) fn ask_idle(&mut self, rate: f64, length: Duration) -> Result<Lookups, Failure> {
+        let Player { ahead: Ahead { questions, .. }, indexer, .. } = self;
+        scope(|scope| join(spawn(scope, ASKING, || asking::run_idle(questions, indexer, rate, length))?)?)
     }
 
     /// Sends the next messages as fast as can be, to a plain subscriber and into the index in turns. None where there is no bus.
@@ -198,7 +194,7 @@ impl Player {
                 frames.push(frame);
             }
             // Planning takes a core, and would take it from one of the two.
-            self.plan_ahead();
+            self.get_ready();
             match self.target.race(frames, self.fleet)? {
                 Some(race) => races.push(race),
                 None => break,

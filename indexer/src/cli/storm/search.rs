@@ -89,7 +89,7 @@ impl<'a> Trials<'a> {
     }
 
     fn is_carried_now(&mut self, rate: f64) -> Result<bool, Failure> {
-        self.player.plan_ahead();
+        self.player.get_ready();
         let measured: Measured = self.player.play(rate, self.length, self.length)?;
         self.unseen_events += measured.seen.unseen_events;
         let carried = measured.is_carried(self.lag_limit);

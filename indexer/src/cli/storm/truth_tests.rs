@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use kvtide::{PromptContent, Query};
 use kvtide_events::{Engine, Frame as DynamoFrame};
-use kvtide_radix::{BlockHash, Copies, Event, Rank, RankSettings};
+use kvtide_radix::{BlockHash, Copies, Event, Rank, RankSettings, Seed};
 use kvtide_tests::Model;
 
 use super::{
@@ -111,14 +112,10 @@ fn compare(name: &str, publisher: Publisher) -> (usize, usize) {
                 models.apply(frame, publisher);
             }
             Step::Question(question) => {
+                let Query { scope, prompt, .. } = question.query();
+                let seed = Seed::of(scope.adapter.as_deref(), scope.tenant.as_deref());
+                let PromptContent::Tokens(tokens) = &prompt else { panic!("no tokens") };
                 let names = question.names.expect("every answer is checked");
-                let seed = kvtide_radix::Seed::of(
-                    question.query.scope.adapter.as_deref(),
-                    question.query.scope.tenant.as_deref(),
-                );
-                let kvtide::PromptContent::Tokens(tokens) = &question.query.prompt else {
-                    panic!("no tokens")
-                };
                 let blocks = tokens.chunks_exact(scenario.fleet.block_size as usize);
                 let hashes: Vec<BlockHash> = blocks.map(|block| BlockHash::of(block, &[], seed)).collect();
                 assert_eq!(hashes.len(), names.len());

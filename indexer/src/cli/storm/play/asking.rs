@@ -1,28 +1,31 @@
 //! Asks questions when they are due.
 
 use std::{
-    collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
-use kvtide::{Answer, Indexer, Query, serving::Failure};
+use kvtide::{Answer, Indexer, Query, serving::Failure, slice};
 
-use super::Window;
+use super::{START, Window};
 use crate::cli::storm::{
-    ahead::Ready, check::Checker, machine::own_seconds, measured::Lookups, pace::wait, plan::Question,
+    ahead::Ready,
+    check::Checker,
+    machine::own_seconds,
+    measured::Lookups,
+    pace::{Pace, wait},
+    plan::Question,
     series::Series,
 };
 
-/// The last questions are kept, to be asked again when nothing else happens.
-const RECENT: usize = 256;
+/// Nothing is waited for.
+static AT_ONCE: AtomicBool = AtomicBool::new(true);
 
 /// What has come of it.
 pub(super) struct AllAsked {
     pub(super) lookups: Lookups,
     /// From the time that each was to be asked, over time.
     pub(super) series: Series,
-    pub(super) recent: VecDeque<Query<'static>>,
     /// Answers that were to be checked, for which there was no room.
     pub(super) unchecked: u64,
     /// Seconds of the processor's time.
@@ -30,7 +33,7 @@ pub(super) struct AllAsked {
 }
 
 /// Asks a question when it is due. Returns its answer, and how long that took from then.
-pub(super) fn ask(
+fn ask(
     indexer: &Indexer,
     query: &Query<'_>,
     due: Instant,
@@ -50,7 +53,8 @@ pub(super) fn run(
     window: Window<'_>,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
-    let (mut lookups, mut recent, mut unchecked) = (Lookups::new()?, VecDeque::new(), 0);
+    slice::shorten()?;
+    let (mut lookups, mut unchecked) = (Lookups::new()?, 0);
     let mut series = Series::new(window.start, window.every);
     while !over.load(Ordering::Relaxed)
         && let Some(question) = questions.next_if(over, |question| question.at < window.until)
@@ -60,16 +64,30 @@ pub(super) fn run(
             continue;
         }
         let due = window.pace.due(question.at);
-        let (answer, time) = ask(indexer, &question.query, due, &mut lookups)?;
+        let (answer, time) = ask(indexer, &question.query(), due, &mut lookups)?;
         series.note(due, time, 1)?;
         window.live.answer(time);
         if let Some(names) = question.names {
             unchecked += u64::from(!checker.answer(answer, names));
         }
-        if recent.len() == RECENT {
-            recent.pop_front();
-        }
-        recent.push_back(question.query);
     }
-    Ok(AllAsked { lookups, series, recent, unchecked, cost: own_seconds() })
+    Ok(AllAsked { lookups, series, unchecked, cost: own_seconds() })
+}
+
+/// Asks what is due next, as far as it is planned, while nothing is sent.
+pub(super) fn run_idle(
+    questions: &mut Ready<Question>,
+    indexer: &Indexer,
+    rate: f64,
+    length: Duration,
+) -> Result<Lookups, Failure> {
+    slice::shorten()?;
+    let mut lookups = Lookups::new()?;
+    let from = questions.peek(&AT_ONCE).map(|question| question.at).unwrap_or_default();
+    let pace = Pace::new(Instant::now() + START, from, rate);
+    let until = pace.after(length);
+    while let Some(question) = questions.next_if(&AT_ONCE, |question| question.at < until) {
+        ask(indexer, &question.query(), pace.due(question.at), &mut lookups)?;
+    }
+    Ok(lookups)
 }

@@ -10,6 +10,7 @@ use crate::cli::storm::{
     ahead::Ahead,
     check::Checker,
     plan::{Frame, Plan, Step},
+    quiet::Quiet,
     reference::Verdict,
     scenario::Scenario,
     sight::Fleet,
@@ -51,11 +52,12 @@ fn play(lost_of: u64, tell: impl Fn(&mut Frame) + Send + 'static) -> (Verdict, u
         }
         step
     });
-    let ahead = Ahead::start(plan, 4 << 20).unwrap();
-    let (checker, checking) = Checker::start(fleet, scenario.fleet.block_size).unwrap();
+    let quiet = Quiet::default();
+    let ahead = Ahead::start(plan, 4 << 20, quiet.clone()).unwrap();
+    let (checker, checking) = Checker::start(fleet, scenario.fleet.block_size, quiet.clone()).unwrap();
     let (target, indexer, following) = Followed::start(&Place::InProcess, &scenario).unwrap().into_parts();
     let target = Box::new(Lossy { target, sent: 0, lost_of });
-    let mut player = Player::new(ahead, target, indexer, fleet, checker);
+    let mut player = Player::new(ahead, target, indexer, fleet, checker, quiet);
     assert_eq!(player.warm().unwrap(), 0);
     let measured = player.play(1.0, Duration::from_secs(1), Duration::from_secs(1)).unwrap();
     assert!(measured.lookups.count() > 100, "{}", measured.lookups.count());
