@@ -9,7 +9,7 @@ export CARGO_TERM_COLOR ?= auto
 
 .PHONY: demo test soak e2e-vllm test-dynamo shape lint rust models docs dynamo python package wheel arm tools clean
 
-# Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain.
+# Serves a simulated fleet that can be queried. Needs nothing but a Rust toolchain and the C compiler beside it.
 demo:
 	$(CARGO) run --release --locked -p kvtide -- demo
 

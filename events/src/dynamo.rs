@@ -245,7 +245,8 @@ fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
     })
 }
 
-/// A block as Dynamo writes it: two hashes, nearly always at full length, between bytes that are always the same.
+/// A block as Dynamo writes it: two hashes, nearly always at full length, between bytes that are always the same. Field by
+/// field, a frame of nine such blocks takes 6,300 instructions in place of 4,600.
 fn usual_block(reader: &mut Reader<'_>) -> Option<Block> {
     let mut ahead = *reader;
     ahead.exactly(b"\x83\xaablock_hash\xcf")?;

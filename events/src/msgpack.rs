@@ -228,9 +228,8 @@ impl<'a> Reader<'a> {
 
     /// Reads past those bytes, if exactly they come next.
     pub(crate) fn exactly<const N: usize>(&mut self, bytes: &[u8; N]) -> Option<()> {
-        let (next, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
-        (next == bytes).then_some(())
+        self.rest = self.rest.strip_prefix(bytes)?;
+        Some(())
     }
 
     /// A number of eight bytes, if so many are left.

@@ -32,7 +32,8 @@
 //!
 //! # Threads
 //!
-//! An [`Indexer`] is shared freely. Each scope has one writer at a time; scopes apply in parallel.
+//! An [`Indexer`] is shared freely. Each scope has one writer at a time; scopes apply in parallel. Threads of a router that share
+//! their cores with others do well to [ask for short slices](time_slice::shorten).
 
 pub mod access;
 mod answer;
@@ -52,10 +53,10 @@ mod readiness;
 mod scope;
 pub mod service;
 pub mod serving;
-pub mod slice;
 pub mod snapshot;
 mod stream;
 pub mod telemetry;
+pub mod time_slice;
 pub mod traces;
 mod unreached;
 pub mod watched;

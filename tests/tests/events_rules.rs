@@ -91,6 +91,28 @@ fn a_dynamo_clear_ignores_the_tier_but_not_the_domain() {
 }
 
 #[test]
+fn a_block_is_the_same_in_whichever_way_it_is_written() {
+    let (name, content) = (u64::MAX - 1, 1_u64 << 63);
+    let binary = |hash: u64| Value::Binary(hash.to_be_bytes().to_vec());
+    let [n, c, m] =
+        [("block_hash", name.into()), ("tokens_hash", content.into()), ("mm_extra_info", Value::Nil)];
+    let usual = map([n.clone(), c.clone(), m.clone()]);
+    let rows = [
+        map([c.clone(), n.clone(), m.clone()]),
+        map([n.clone(), c.clone(), ("mm_extra_info", map([("mm_objects", array([1]))]))]),
+        map([n.clone(), c.clone(), ("mm_other_info", Value::Nil)]),
+        map([n, c]),
+        map([("block_hash", binary(name)), ("tokens_hash", binary(content)), m]),
+    ];
+    let blocks = array(rows.into_iter().flat_map(|row| [usual.clone(), row]));
+    let got = changes(&[router_event(1, map([("stored", map([("blocks", blocks)]))]), &[])]);
+    let expected = vec![Block { name: SequenceHash(name), content: BlockHash(content) }; 10];
+    assert!(
+        matches!(&got[..], [Ok(Event::Stored(Stored { blocks: Blocks::Hashed(blocks), .. }))] if *blocks == expected)
+    );
+}
+
+#[test]
 fn blocks_behind_others_of_which_none_is_named_are_no_start_of_a_prompt() {
     let stored = |parent: Value, position: Value| {
         let block = map([("block_hash", 1.into()), ("tokens_hash", 5.into())]);

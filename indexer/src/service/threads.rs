@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
 use super::cores;
-use crate::slice;
+use crate::time_slice;
 
 /// Where one answer comes so soon behind another, the next request is waited for awake.
 const THICK_US: u64 = 250;
@@ -56,7 +56,7 @@ impl Threads {
             let started = Thread { runtime: runtime.handle().clone(), answers: Arc::clone(&answers) };
             let over = running.clone();
             thread::Builder::new().name(format!("http-{index}")).spawn(move || {
-                if let Err(error) = slice::shorten() {
+                if let Err(error) = time_slice::shorten() {
                     debug!("no short slices for threads that answer: {error}");
                 }
                 runtime.block_on(over.run_until_cancelled(answers.stay_awake()));

@@ -21,8 +21,9 @@ use super::{
 /// Bytes that are handed over at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// One part in so many of what may be ahead is enough while something is measured.
-const ENOUGH: usize = 8;
+/// While something is measured, it is enough if one part in so many of what may be ahead is, and so many chunks.
+const ENOUGH_PART: usize = 8;
+const ENOUGH_CHUNKS: usize = 2;
 
 /// Between one look at whether something is over and the next.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -69,7 +70,8 @@ impl Ahead {
         let (send_frames, frames) = Ready::with_room_for(chunks);
         let (send_questions, questions) = Ready::with_room_for(chunks);
         let ahead = Arc::clone(&frames.ahead);
-        let rest = move || quiet.rest(|| ahead.load(Ordering::Relaxed) > chunks / ENOUGH);
+        let enough = (chunks / ENOUGH_PART).max(ENOUGH_CHUNKS);
+        let rest = move || quiet.rest(|| ahead.load(Ordering::Relaxed) > enough);
         thread::Builder::new()
             .name(THREAD.into())
             .spawn(move || make(plan, &send_frames, &send_questions, &is_full, rest))?;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvtide::{Answer, RankAnswer, serving::Failure};
+use kvtide::{Answer, serving::Failure};
 use kvtide_radix::SequenceHash;
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
     sight::Fleet,
 };
 
-/// How much may wait to be noted or checked, and bytes of answers in it.
+/// How much may wait to be noted or checked, and bytes of it.
 const WAITING: usize = 1 << 18;
 const WAITING_BYTES: usize = 256 << 20;
 
@@ -37,7 +37,7 @@ enum Check {
 #[derive(Default)]
 struct Waiting {
     checks: AtomicUsize,
-    /// Bytes of answers.
+    /// Bytes that these take, about.
     bytes: AtomicUsize,
 }
 
@@ -71,27 +71,30 @@ impl Checker {
     pub(super) fn note(&self, frame: &mut Frame) {
         if let Some(deltas) = frame.deltas.take() {
             let Frame { rank, life, position, .. } = *frame;
-            self.waiting.add(0);
+            let note = Check::Note(Note { rank, life, position, deltas });
+            let bytes = note.bytes();
+            self.waiting.add(bytes);
             // It waits where checking has fallen behind, and the message with it, which shows as being late. It fails only where
             // the thread has, which its end tells.
-            let _ = self.checks.send(Check::Note(Note { rank, life, position, deltas }));
+            if self.checks.send(note).is_err() {
+                self.waiting.take(bytes);
+            }
         }
     }
 
     /// Checks an answer, if there is room for it. Returns whether there was.
     pub(super) fn answer(&self, answer: Answer, names: Box<[SequenceHash]>) -> bool {
-        let bytes = bytes_of(&answer);
+        let check = Check::Answer(Instant::now(), Box::new(answer), names);
+        let bytes = check.bytes();
         if self.waiting.bytes.load(Ordering::Relaxed) + bytes > WAITING_BYTES {
             return false;
         }
         self.waiting.add(bytes);
-        match self.checks.try_send(Check::Answer(Instant::now(), Box::new(answer), names)) {
-            Err(TrySendError::Full(_)) => {
-                self.waiting.take(bytes);
-                false
-            }
-            Ok(()) | Err(TrySendError::Disconnected(_)) => true,
+        let sent = self.checks.try_send(check);
+        if sent.is_err() {
+            self.waiting.take(bytes);
         }
+        !matches!(sent, Err(TrySendError::Full(_)))
     }
 
     /// Waits until all is checked, or for so long.
@@ -121,9 +124,17 @@ impl Waiting {
     }
 }
 
-/// Bytes that an answer takes, about.
-fn bytes_of(answer: &Answer) -> usize {
-    size_of::<Answer>() + answer.ranks.len() * size_of::<RankAnswer>()
+impl Check {
+    /// Bytes that it takes, about.
+    fn bytes(&self) -> usize {
+        size_of::<Check>()
+            + match self {
+                Check::Note(note) => note.deltas.iter().map(|delta| size_of_val(&*delta.names)).sum(),
+                Check::Answer(_, answer, names) => {
+                    size_of::<Answer>() + size_of_val(&*answer.ranks) + size_of_val(&**names)
+                }
+            }
+    }
 }
 
 impl Checking {
@@ -140,16 +151,11 @@ impl Checking {
 fn check(mut reference: Reference, checks: &Receiver<Check>, waiting: &Waiting, quiet: &Quiet) -> Reference {
     for check in checks {
         quiet.rest(|| waiting.is_half_empty());
-        let bytes = match check {
-            Check::Note(note) => {
-                reference.note(note);
-                0
-            }
-            Check::Answer(when, answer, names) => {
-                reference.check(when, &answer, &names);
-                bytes_of(&answer)
-            }
-        };
+        let bytes = check.bytes();
+        match check {
+            Check::Note(note) => reference.note(note),
+            Check::Answer(when, answer, names) => reference.check(when, &answer, &names),
+        }
         waiting.take(bytes);
     }
     reference

@@ -1,4 +1,5 @@
-//! Faults between publishers and kvtide, by a script: what is lost, comes twice, too late or cut, and a bus that ends.
+//! Faults between publishers and kvtide, by a script: what is lost, comes twice, too late or cut, and a bus that ends. Workers that
+//! start again are the plan's.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use super::{
     plan::Frame,
     scenario::{Fault, FaultKind},
     sight::Fleet,
-    target::{Fate, Race, Target},
+    target::{BusPart, Fate, Race, Target},
 };
 
 /// When faults began, by the wall's clock.
@@ -59,8 +60,12 @@ impl Faulty {
         let at_s = (frame.at - start).as_secs_f64();
         while let Some(fault) = self.script.pop_front_if(|fault| fault.at_s <= at_s) {
             self.begun.note(fault);
+            let down = Duration::from_millis(fault.down_ms);
             match fault.kind {
-                FaultKind::RestartBus => self.target.restart(Duration::from_millis(fault.down_ms))?,
+                FaultKind::RestartBus => self.target.interrupt(BusPart::Server, down)?,
+                FaultKind::Disconnect => self.target.interrupt(BusPart::Line, down)?,
+                // As the plan has it.
+                FaultKind::RestartWorkers => {}
                 kind @ (FaultKind::Drop | FaultKind::Repeat | FaultKind::Swap | FaultKind::Cut) => {
                     self.now = Some((kind, fault.messages));
                 }
@@ -81,7 +86,9 @@ impl Target for Faulty {
         let kind = self.strike(&frame)?;
         let rank = frame.rank;
         let fate = match kind {
-            None | Some(FaultKind::RestartBus) => self.target.send(frame)?,
+            None | Some(FaultKind::RestartBus | FaultKind::Disconnect | FaultKind::RestartWorkers) => {
+                self.target.send(frame)?
+            }
             Some(FaultKind::Drop) => Fate::Dropped,
             Some(FaultKind::Repeat) => {
                 // The same bytes: at another time it would be another message.
@@ -111,8 +118,8 @@ impl Target for Faulty {
         self.target.race(frames, fleet)
     }
 
-    fn restart(&mut self, down: Duration) -> Result<(), Failure> {
-        self.target.restart(down)
+    fn interrupt(&mut self, part: BusPart, down: Duration) -> Result<(), Failure> {
+        self.target.interrupt(part, down)
     }
 }
 
@@ -143,14 +150,14 @@ mod tests {
             Ok(None)
         }
 
-        fn restart(&mut self, _down: Duration) -> Result<(), Failure> {
+        fn interrupt(&mut self, _part: BusPart, _down: Duration) -> Result<(), Failure> {
             Ok(())
         }
     }
 
     /// What comes of a scenario's first three messages, where the first two are struck.
     fn sent(kind: FaultKind) -> Vec<Vec<u8>> {
-        let script = [Fault { at_s: 0.0, kind, messages: 2, down_ms: 0 }];
+        let script = [Fault { at_s: 0.0, kind, messages: 2, down_ms: 0, workers: 1 }];
         let (to, told) = channel();
         let mut faulty = Faulty::new(Box::new(Told { wall_ms: 0, to }), &script, Begun::default());
         let plan = Plan::new(&Scenario::find("conversations").unwrap()).unwrap();

@@ -18,7 +18,7 @@ use super::{
     message::Message,
     prompts::{Conversations, Owner, write_tokens},
     publisher::{Delta, Publisher},
-    scenario::{Arrivals, PromptSource, Scenario},
+    scenario::{Arrivals, FaultKind, PromptSource, Scenario},
     trace::{ID_TOKENS, Request, Times, mooncake},
 };
 use crate::cli::cache::Change;
@@ -109,7 +109,12 @@ enum Action {
     Flush {
         rank: usize,
     },
+    /// A worker starts again.
     Restart {
+        worker: u32,
+    },
+    /// The same, and after it the next.
+    RollOn {
         worker: u32,
     },
     Wave,
@@ -178,10 +183,16 @@ impl Plan {
     /// What happens by the clock begins: before that nobody knows who was there yet.
     fn start_clock(&mut self) {
         if let Some(restarts) = self.scenario.restarts {
-            self.after(Duration::from_secs_f64(restarts.every_s), Action::Restart { worker: 0 });
+            self.after(Duration::from_secs_f64(restarts.every_s), Action::RollOn { worker: 0 });
         }
         if let Some(waves) = self.scenario.waves {
             self.after(Duration::from_secs_f64(waves.every_s), Action::Wave);
+        }
+        for fault in self.scenario.faults.clone() {
+            if fault.kind == FaultKind::RestartWorkers {
+                let at = Duration::from_secs_f64(fault.at_s);
+                (0..fault.workers).for_each(|worker| self.after(at, Action::Restart { worker }));
+            }
         }
     }
 
@@ -205,6 +216,7 @@ impl Plan {
             Action::Ask { .. } | Action::Serve { .. } | Action::Answer { .. } => {}
             Action::Flush { rank } => self.flush(rank),
             Action::Restart { worker } => self.restart(worker),
+            Action::RollOn { worker } => self.roll_on(worker),
             Action::Wave => self.wave(),
         }
     }
@@ -345,9 +357,14 @@ impl Plan {
         for publisher in &mut self.publishers[first..first + dp_ranks] {
             publisher.restart(&self.scenario.fleet);
         }
+    }
+
+    /// A rolling restart comes to a worker.
+    fn roll_on(&mut self, worker: u32) {
+        self.restart(worker);
         if let Some(restarts) = self.scenario.restarts {
             let worker = (worker + 1) % self.scenario.fleet.workers;
-            self.after(Duration::from_secs_f64(restarts.every_s), Action::Restart { worker });
+            self.after(Duration::from_secs_f64(restarts.every_s), Action::RollOn { worker });
         }
     }
 
@@ -399,17 +416,39 @@ pub(super) fn number_of(rank: Rank, dp_ranks: u32, ranks: usize) -> Option<usize
 mod tests {
     use super::*;
 
+    /// The first messages of a scenario.
+    fn frames(scenario: &Scenario, count: usize) -> impl Iterator<Item = Frame> {
+        let frames = Plan::new(scenario).unwrap().filter_map(|step| match step {
+            Step::Frame(frame) => Some(frame),
+            Step::Question(_) => None,
+        });
+        frames.take(count)
+    }
+
     #[test]
     fn nothing_starts_again_before_the_clock_does() {
         let mut scenario = Scenario::find("restarts").unwrap();
         (scenario.fleet.workers, scenario.load.warm_requests) = (4, 900);
-        let frames = Plan::new(&scenario).unwrap().filter_map(|step| match step {
-            Step::Frame(frame) => Some(frame),
-            Step::Question(_) => None,
-        });
-        let (warm, timed): (Vec<_>, Vec<_>) = frames.take(20_000).partition(|frame| frame.warm);
+        let (warm, timed): (Vec<_>, Vec<_>) = frames(&scenario, 20_000).partition(|frame| frame.warm);
         assert!(warm.len() > 1000, "{} warm messages", warm.len());
         assert!(warm.iter().all(|frame| frame.life == 1));
         assert!(timed.iter().any(|frame| frame.life > 1));
+    }
+
+    #[test]
+    fn as_many_workers_start_again_as_a_fault_says_at_its_time_and_once() {
+        let mut scenario = Scenario::find("faults").unwrap();
+        (scenario.fleet.workers, scenario.fleet.dp_ranks, scenario.load.warm_requests) = (4, 2, 400);
+        scenario.faults.retain(|fault| fault.kind == FaultKind::RestartWorkers);
+        scenario.faults[0].at_s = 1.0;
+        let timed: Vec<_> = frames(&scenario, 20_000).filter(|frame| !frame.warm).collect();
+        let start = timed[0].at;
+        for frame in &timed {
+            let after = (frame.at - start).as_secs_f64();
+            // The clock started a moment before the first message.
+            let started_again = frame.rank < 4 && after > 1.0;
+            assert!(frame.life == 1 + u64::from(started_again) || (0.9..=1.0).contains(&after), "{after}");
+        }
+        assert!((0..4).all(|rank| timed.iter().any(|frame| frame.rank == rank && frame.life == 2)));
     }
 }

@@ -38,9 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_micros(500);
 /// Messages on their way where they are sent as fast as can be.
 const ON_THE_WAY: usize = 16_384;
-/// How long a phase waits for its plan.
+/// How long a phase waits for its plan, and for what was before it to be checked.
 const PLANNING: Duration = Duration::from_secs(20);
-/// And until what was before it is checked.
 const CHECKING: Duration = Duration::from_secs(20);
 /// The thread that asks, by its name.
 const ASKING: &str = "storm-ask";
@@ -129,17 +128,22 @@ impl Player {
         let window =
             Window { live: &live, pace, from, start, until: pace.after(length), end: start + length, every };
         let (sends, sent) = channel();
-        let over = AtomicBool::new(false);
+        // All is sent; or nothing more is to be, since an answer was none.
+        let (over, broken) = (AtomicBool::new(false), AtomicBool::new(false));
         let (indexer, fleet): (&Indexer, Fleet) = (indexer, *fleet);
         let (sending, asking, looking) = scope(|scope| {
-            let sending =
-                Sending { frames, outlet: Outlet { target: &mut **target, checker }, sends, window };
+            let outlet = Outlet { target: &mut **target, checker };
+            let sending = Sending { frames, outlet, sends, window, broken: &broken };
             let sending = spawn(scope, "storm-send", || {
                 let sent = sending.run();
                 over.store(true, Ordering::Relaxed);
                 sent
             })?;
-            let asking = spawn(scope, ASKING, || asking::run(questions, indexer, checker, window, &over))?;
+            let asking = spawn(scope, ASKING, || {
+                let asked = asking::run(questions, indexer, checker, window, &over);
+                broken.store(asked.is_err(), Ordering::Relaxed);
+                asked
+            })?;
             let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;
             Ok::<_, Failure>((join(sending)?, join(asking)?, join(looking)?))
         })?;
@@ -173,7 +177,8 @@ impl Player {
     /// # Errors
     /// An answer that is none.
     pub(super) fn ask_idle(&mut self, rate: f64, length: Duration) -> Result<Lookups, Failure> {
-        let Player { ahead: Ahead { questions, .. }, indexer, .. } = self;
+        let Player { ahead: Ahead { questions, .. }, indexer, quiet, .. } = self;
+        let _kept = quiet.keep();
         scope(|scope| join(spawn(scope, ASKING, || asking::run_idle(questions, indexer, rate, length))?)?)
     }
 

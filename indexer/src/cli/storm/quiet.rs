@@ -16,10 +16,12 @@ const LOOK: Duration = Duration::from_millis(5);
 #[derive(Clone, Default)]
 pub(super) struct Quiet(Arc<AtomicBool>);
 
-/// Quiet, until this is dropped.
+/// It is quiet until this is dropped.
 pub(super) struct Kept<'a>(&'a Quiet);
 
 impl Quiet {
+    /// Something is measured from here on, until what is returned is dropped.
+    #[must_use]
     pub(super) fn keep(&self) -> Kept<'_> {
         self.0.store(true, Ordering::Relaxed);
         Kept(self)

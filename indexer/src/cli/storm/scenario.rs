@@ -219,9 +219,12 @@ pub(super) struct Fault {
     /// How many messages it strikes.
     #[serde(default = "ten")]
     pub(super) messages: u32,
-    /// Milliseconds of the wall's clock for which the bus is down.
+    /// Milliseconds of the wall's clock for which the bus, or the connection to it, is down.
     #[serde(default = "five_hundred")]
     pub(super) down_ms: u64,
+    /// How many workers start again.
+    #[serde(default = "one")]
+    pub(super) workers: u32,
 }
 
 /// What goes wrong.
@@ -238,6 +241,10 @@ pub(super) enum FaultKind {
     Cut,
     /// The server of the bus is killed, and started again.
     RestartBus,
+    /// kvtide's connection to the bus is cut.
+    Disconnect,
+    /// Workers start again with nothing.
+    RestartWorkers,
 }
 
 fn ten() -> u32 {
@@ -356,9 +363,13 @@ impl Scenario {
             }
         }
         self.check_ranges()?;
-        for Fault { at_s, .. } in &self.faults {
+        for Fault { at_s, workers, .. } in &self.faults {
             if !(*at_s >= 0.0 && at_s.is_finite()) {
                 return Err(format!("fault.at_s: expected 0 or more, got {at_s}").into());
+            }
+            if *workers > fleet.workers {
+                let limit = fleet.workers;
+                return Err(format!("fault.workers: expected at most {limit}, got {workers}").into());
             }
         }
         let ranks = u64::from(fleet.workers) * u64::from(fleet.dp_ranks);

@@ -1,6 +1,7 @@
 //! Where messages go: into an index in this process, over a bus, or through sockets as engines have them.
 
 mod in_process;
+mod line;
 mod nats;
 mod nats_server;
 mod zmq;
@@ -22,7 +23,7 @@ use nats_server::NatsServer;
 use super::{
     machine::FOLLOWING,
     plan::{Frame, MODEL, rank_of},
-    scenario::{Publisher, Scenario},
+    scenario::{FaultKind, Publisher, Scenario},
     sight::Fleet,
 };
 
@@ -44,11 +45,20 @@ pub(super) trait Target: Send {
     /// What keeps them from being sent, or from coming.
     fn race(&mut self, frames: Vec<Frame>, fleet: Fleet) -> Result<Option<Race>, Failure>;
 
-    /// Kills the bus, and starts it again after so long. Returns at once.
+    /// Ends a part of the bus for so long. Returns at once.
     ///
     /// # Errors
-    /// Where there is none that it has started.
-    fn restart(&mut self, down: Duration) -> Result<(), Failure>;
+    /// Where there is no bus that it has started.
+    fn interrupt(&mut self, part: BusPart, down: Duration) -> Result<(), Failure>;
+}
+
+/// What of a bus may end for a while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum BusPart {
+    /// Its server, which is killed and started again.
+    Server,
+    /// kvtide's connection to it.
+    Line,
 }
 
 /// What has become of a message.
@@ -141,10 +151,14 @@ impl Followed {
             Place::InProcess => Box::new(in_process::InProcess::new(Arc::clone(&indexer), streams)),
             Place::OwnNats => {
                 let server = NatsServer::start()?;
-                let over = nats::OverNats::start(&server.url(), &runtime, &feeds, &indexer, streams)?;
+                let cut = scenario.faults.iter().any(|fault| fault.kind == FaultKind::Disconnect);
+                let line = cut.then(|| server.address());
+                let over = nats::OverNats::start(&server.url(), line, &runtime, &feeds, &indexer, streams)?;
                 Box::new(over.owning(server))
             }
-            Place::Nats(url) => Box::new(nats::OverNats::start(url, &runtime, &feeds, &indexer, streams)?),
+            Place::Nats(url) => {
+                Box::new(nats::OverNats::start(url, None, &runtime, &feeds, &indexer, streams)?)
+            }
             Place::Zmq => Box::new(zmq::OverZmq::start(&runtime, &feeds, &indexer, streams)?),
         };
         Ok(Followed { indexer, target, feeds, runtime })

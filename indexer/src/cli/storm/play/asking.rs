@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kvtide::{Answer, Indexer, Query, serving::Failure, slice};
+use kvtide::{Answer, Indexer, Query, serving::Failure, time_slice};
+use tracing::debug;
 
 use super::{START, Window};
 use crate::cli::storm::{
@@ -18,7 +19,7 @@ use crate::cli::storm::{
     series::Series,
 };
 
-/// Nothing is waited for.
+/// What is not ready is not waited for.
 static AT_ONCE: AtomicBool = AtomicBool::new(true);
 
 /// What has come of it.
@@ -30,6 +31,13 @@ pub(super) struct AllAsked {
     pub(super) unchecked: u64,
     /// Seconds of the processor's time.
     pub(super) cost: f64,
+}
+
+/// Has this thread run soon after it wakes, as those of the service do.
+fn run_soon() {
+    if let Err(error) = time_slice::shorten() {
+        debug!("no short slices for the thread that asks: {error}");
+    }
 }
 
 /// Asks a question when it is due. Returns its answer, and how long that took from then.
@@ -53,7 +61,7 @@ pub(super) fn run(
     window: Window<'_>,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
-    slice::shorten()?;
+    run_soon();
     let (mut lookups, mut unchecked) = (Lookups::new()?, 0);
     let mut series = Series::new(window.start, window.every);
     while !over.load(Ordering::Relaxed)
@@ -81,7 +89,7 @@ pub(super) fn run_idle(
     rate: f64,
     length: Duration,
 ) -> Result<Lookups, Failure> {
-    slice::shorten()?;
+    run_soon();
     let mut lookups = Lookups::new()?;
     let from = questions.peek(&AT_ONCE).map(|question| question.at).unwrap_or_default();
     let pace = Pace::new(Instant::now() + START, from, rate);

@@ -1,13 +1,16 @@
 //! Sends messages when they are due.
 
 use std::{
-    sync::mpsc::Sender,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::Sender,
+    },
     time::{Duration, Instant},
 };
 
 use kvtide::serving::Failure;
 
-use super::{NEVER, Window};
+use super::Window;
 use crate::cli::storm::{
     ahead::Ready,
     check::Checker,
@@ -43,6 +46,8 @@ pub(super) struct Sending<'a> {
     /// Who looks for them.
     pub(super) sends: Sender<Sent>,
     pub(super) window: Window<'a>,
+    /// Nothing more is to be sent.
+    pub(super) broken: &'a AtomicBool,
 }
 
 /// What has come of it.
@@ -67,7 +72,10 @@ impl Sending<'_> {
         let (mut events, mut overloaded) = (0, false);
         let Window { pace, until, start, end, live, .. } = self.window;
         let mut last = start;
-        while !overloaded && let Some(frame) = self.frames.next_if(&NEVER, |frame| frame.at < until) {
+        while !overloaded
+            && !self.broken.load(Ordering::Relaxed)
+            && let Some(frame) = self.frames.next_if(self.broken, |frame| frame.at < until)
+        {
             let due = pace.due(frame.at);
             let lateness = wait(due);
             last = due;

@@ -14,7 +14,7 @@ use crate::cli::storm::{
     reference::Verdict,
     scenario::Scenario,
     sight::Fleet,
-    target::{Fate, Followed, Place, Race, Target},
+    target::{BusPart, Fate, Followed, Place, Race, Target},
 };
 
 /// Passes on all messages but one of so many.
@@ -34,8 +34,8 @@ impl Target for Lossy {
         self.target.race(frames, fleet)
     }
 
-    fn restart(&mut self, down: Duration) -> Result<(), Failure> {
-        self.target.restart(down)
+    fn interrupt(&mut self, part: BusPart, down: Duration) -> Result<(), Failure> {
+        self.target.interrupt(part, down)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use kvtide::{BoundStream, Format, Indexer, Message, serving::Failure};
 
-use super::{Fate, Race, Target};
+use super::{BusPart, Fate, Race, Target};
 use crate::cli::storm::{plan::Frame, sight::Fleet};
 
 pub(super) struct InProcess {
@@ -35,7 +35,7 @@ impl Target for InProcess {
         Ok(None)
     }
 
-    fn restart(&mut self, _down: Duration) -> Result<(), Failure> {
-        Err("there is no bus to restart in process; expected --target nats".into())
+    fn interrupt(&mut self, _part: BusPart, _down: Duration) -> Result<(), Failure> {
+        Err("there is no bus in process; expected --target nats".into())
     }
 }

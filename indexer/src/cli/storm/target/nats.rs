@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -20,7 +21,7 @@ use kvtide::{
 use kvtide_radix::{BlockHash, Rank, SequenceHash, Tier};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Fate, Race, Target, nats_server::NatsServer, wait_until};
+use super::{BusPart, Fate, Race, Target, line::Line, nats_server::NatsServer, wait_until};
 use crate::cli::{
     cache::{Change, Piece},
     storm::{
@@ -45,8 +46,9 @@ pub(super) struct OverNats {
     /// The subject of a subscriber that only counts, and what it has counted.
     bare: String,
     counted: Arc<AtomicU64>,
-    /// The server, if it was started for this.
+    /// The server, if it was started for this, and the line by which it is followed, if that is to be cut.
     server: Option<Arc<NatsServer>>,
+    line: Option<Line>,
 }
 
 impl OverNats {
@@ -55,8 +57,10 @@ impl OverNats {
         OverNats { server: Some(Arc::new(server)), ..self }
     }
 
+    /// Publishes at `url`, and follows that, or by a line to the server that can be cut.
     pub(super) fn start(
         url: &str,
+        line_to: Option<SocketAddr>,
         following: &Runtime,
         feeds: &Feeds,
         indexer: &Arc<Indexer>,
@@ -70,13 +74,14 @@ impl OverNats {
         let subject = |component: &str| {
             format!("namespace.{namespace}.component.{component}.endpoint.generate.kv-events")
         };
-        let bus = Bus { url: url.to_owned(), ..Bus::default() };
+        let line = line_to.map(|server| runtime.block_on(Line::to(server))).transpose()?;
+        let bus = Bus { url: line.as_ref().map_or_else(|| url.to_owned(), Line::url), ..Bus::default() };
         let streams = streams.into_iter().map(|stream| (subject("backend"), stream)).collect();
         following.block_on(feeds.follow_nats(&bus, streams))?;
         let bare = subject("bare");
         let counted = count(url, &bare, following)?;
         let (subject, indexer) = (subject("backend"), Arc::clone(indexer));
-        let over = OverNats { runtime, client, subject, indexer, bare, counted, server: None };
+        let over = OverNats { runtime, client, subject, indexer, bare, counted, server: None, line };
         over.herald()?;
         Ok(over)
     }
@@ -151,9 +156,16 @@ impl Target for OverNats {
         Ok(Some(Race { bare, visible: started.elapsed(), events }))
     }
 
-    fn restart(&mut self, down: Duration) -> Result<(), Failure> {
-        let server = self.server.clone().ok_or("expected --target nats: a bus of others is not restarted")?;
-        std::thread::Builder::new().name("storm-restart".into()).spawn(move || server.restart(down))?;
+    fn interrupt(&mut self, part: BusPart, down: Duration) -> Result<(), Failure> {
+        let server = self.server.clone().ok_or("expected --target nats: a bus of others is left alone")?;
+        match (part, &self.line) {
+            (BusPart::Server, _) => {
+                let restart = move || server.restart(down);
+                std::thread::Builder::new().name("storm-restart".into()).spawn(restart)?;
+            }
+            (BusPart::Line, Some(line)) => line.cut(down),
+            (BusPart::Line, None) => return Err("no line to be cut was laid at the start".into()),
+        }
         Ok(())
     }
 }

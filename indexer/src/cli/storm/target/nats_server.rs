@@ -1,7 +1,7 @@
 //! A nats-server that is started for a storm, on a free port of this machine, and ends with it.
 
 use std::{
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     sync::{Mutex, PoisonError},
     thread::sleep,
@@ -33,7 +33,11 @@ impl NatsServer {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}", self.address())
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// Kills it, and starts it again on the same port after so long.

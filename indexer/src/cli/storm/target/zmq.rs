@@ -11,7 +11,7 @@ use tokio::{
 };
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
-use super::{Fate, Race, Target, wait_until};
+use super::{BusPart, Fate, Race, Target, wait_until};
 use crate::cli::storm::{plan::Frame, sight::Fleet};
 
 /// Batches that a publisher keeps, as vLLM does by default.
@@ -100,8 +100,8 @@ impl Target for OverZmq {
         Ok(None)
     }
 
-    fn restart(&mut self, _down: Duration) -> Result<(), Failure> {
-        Err("there is no bus to restart over ZMQ; expected --target nats".into())
+    fn interrupt(&mut self, _part: BusPart, _down: Duration) -> Result<(), Failure> {
+        Err("there is no bus over ZMQ; expected --target nats".into())
     }
 }
 
