@@ -249,10 +249,10 @@ fn decode_stored(reader: &mut Reader<'_>) -> Result<Data, DecodeError> {
 /// field, a frame of nine such blocks takes 6,300 instructions in place of 4,600.
 fn usual_block(reader: &mut Reader<'_>) -> Option<Block> {
     let mut ahead = *reader;
-    ahead.exactly(b"\x83\xaablock_hash\xcf")?;
-    let name = ahead.eight_bytes()?;
-    ahead.exactly(b"\xabtokens_hash\xcf")?;
-    let content = ahead.eight_bytes()?;
+    ahead.exactly(b"\x83\xaablock_hash")?;
+    let name = ahead.full_integer()?;
+    ahead.exactly(b"\xabtokens_hash")?;
+    let content = ahead.full_integer()?;
     ahead.exactly(b"\xadmm_extra_info\xc0")?;
     *reader = ahead;
     Some(Block { name: SequenceHash(name), content: BlockHash(content) })

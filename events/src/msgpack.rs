@@ -232,15 +232,8 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// A number of eight bytes, if so many are left.
-    pub(crate) fn eight_bytes(&mut self) -> Option<u64> {
-        let (number, rest) = self.rest.split_first_chunk()?;
-        self.rest = rest;
-        Some(u64::from_be_bytes(*number))
-    }
-
     /// A 64-bit integer, if one comes next that is written at full length, as nearly all hashes are.
-    fn full_integer(&mut self) -> Option<u64> {
+    pub(crate) fn full_integer(&mut self) -> Option<u64> {
         let (&[marker, ref number @ ..], rest) = self.rest.split_first_chunk::<9>()?;
         let Marker::U64 = Marker::from_u8(marker) else { return None };
         self.rest = rest;

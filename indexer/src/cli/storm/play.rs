@@ -128,12 +128,12 @@ impl Player {
         let window =
             Window { live: &live, pace, from, start, until: pace.after(length), end: start + length, every };
         let (sends, sent) = channel();
-        // All is sent; or nothing more is to be, since an answer was none.
-        let (over, broken) = (AtomicBool::new(false), AtomicBool::new(false));
+        // All is sent, or nothing more is to be, since an answer was none.
+        let over = AtomicBool::new(false);
         let (indexer, fleet): (&Indexer, Fleet) = (indexer, *fleet);
         let (sending, asking, looking) = scope(|scope| {
             let outlet = Outlet { target: &mut **target, checker };
-            let sending = Sending { frames, outlet, sends, window, broken: &broken };
+            let sending = Sending { frames, outlet, sends, window, over: &over };
             let sending = spawn(scope, "storm-send", || {
                 let sent = sending.run();
                 over.store(true, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Player {
             })?;
             let asking = spawn(scope, ASKING, || {
                 let asked = asking::run(questions, indexer, checker, window, &over);
-                broken.store(asked.is_err(), Ordering::Relaxed);
+                over.fetch_or(asked.is_err(), Ordering::Relaxed);
                 asked
             })?;
             let looking = spawn(scope, "storm-look", move || looking::run(indexer, &sent, fleet, window))?;

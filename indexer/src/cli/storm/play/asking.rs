@@ -6,7 +6,6 @@ use std::{
 };
 
 use kvtide::{Answer, Indexer, Query, serving::Failure, time_slice};
-use tracing::debug;
 
 use super::{START, Window};
 use crate::cli::storm::{
@@ -33,13 +32,6 @@ pub(super) struct AllAsked {
     pub(super) cost: f64,
 }
 
-/// Has this thread run soon after it wakes, as those of the service do.
-fn run_soon() {
-    if let Err(error) = time_slice::shorten() {
-        debug!("no short slices for the thread that asks: {error}");
-    }
-}
-
 /// Asks a question when it is due. Returns its answer, and how long that took from then.
 fn ask(
     indexer: &Indexer,
@@ -61,7 +53,7 @@ pub(super) fn run(
     window: Window<'_>,
     over: &AtomicBool,
 ) -> Result<AllAsked, Failure> {
-    run_soon();
+    time_slice::shorten();
     let (mut lookups, mut unchecked) = (Lookups::new()?, 0);
     let mut series = Series::new(window.start, window.every);
     while !over.load(Ordering::Relaxed)
@@ -89,7 +81,7 @@ pub(super) fn run_idle(
     rate: f64,
     length: Duration,
 ) -> Result<Lookups, Failure> {
-    run_soon();
+    time_slice::shorten();
     let mut lookups = Lookups::new()?;
     let from = questions.peek(&AT_ONCE).map(|question| question.at).unwrap_or_default();
     let pace = Pace::new(Instant::now() + START, from, rate);

@@ -47,7 +47,7 @@ pub(super) struct Sending<'a> {
     pub(super) sends: Sender<Sent>,
     pub(super) window: Window<'a>,
     /// Nothing more is to be sent.
-    pub(super) broken: &'a AtomicBool,
+    pub(super) over: &'a AtomicBool,
 }
 
 /// What has come of it.
@@ -73,8 +73,8 @@ impl Sending<'_> {
         let Window { pace, until, start, end, live, .. } = self.window;
         let mut last = start;
         while !overloaded
-            && !self.broken.load(Ordering::Relaxed)
-            && let Some(frame) = self.frames.next_if(self.broken, |frame| frame.at < until)
+            && !self.over.load(Ordering::Relaxed)
+            && let Some(frame) = self.frames.next_if(self.over, |frame| frame.at < until)
         {
             let due = pace.due(frame.at);
             let lateness = wait(due);
