@@ -95,7 +95,7 @@ def test_kvtide_says_of_dynamos_mockers_what_they_say_themselves(fleet):
 
     gone, new = mockers[2], fleet.mocker(BLOCK_SIZE, BLOCKS, 1)
     gone.stop()
-    wait_for("its end", lambda: beside.state(ranks[3]) is None or beside.state(ranks[3])["knowledge"] == "unknown")
+    wait_for("its end", lambda: (beside.state(ranks[3]) or {"knowledge": "unknown"})["knowledge"] == "unknown")
     ranks[3] = Rank(router, (new.id, 0))
     beside.wait_for_state(ranks[3], "complete")
     beside.run("a worker was killed, and another came", REQUESTS, ranks)
