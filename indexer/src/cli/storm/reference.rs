@@ -36,17 +36,34 @@ pub(super) struct Verdict {
     pub(super) under_complete: u64,
     /// The first wrong ones, in words.
     pub(super) wrong: Vec<String>,
-    /// When each question was answered, and whether it was right about all ranks.
-    pub(super) exact: Vec<(Instant, bool)>,
+    /// All questions in the order in which they were answered.
+    runs: Vec<Run>,
+}
+
+/// Questions one after another whose answers were right about all ranks, or were not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Run {
+    right: bool,
+    /// When the first and the last of them were answered.
+    first: Instant,
+    last: Instant,
 }
 
 impl Verdict {
-    /// How long after a time answers were right again and stayed so until another. None where they did not, or nobody asked.
+    /// Notes whether an answer was right about all ranks.
+    fn note(&mut self, when: Instant, right: bool) {
+        match self.runs.last_mut() {
+            Some(run) if run.right == right => run.last = when,
+            Some(_) | None => self.runs.push(Run { right, first: when, last: when }),
+        }
+    }
+
+    /// How long after a time answers were right again and stayed so until another: no time where none was wrong. None where they
+    /// did not, or nobody asked.
     pub(super) fn exact_again(&self, from: Instant, until: Option<Instant>) -> Option<Duration> {
-        let within = |&&(when, _): &&(Instant, bool)| when >= from && until.is_none_or(|until| when < until);
-        let answers: Vec<_> = self.exact.iter().filter(within).collect();
-        let first = answers.iter().rposition(|(_, right)| !right).map_or(0, |wrong| wrong + 1);
-        answers.get(first).map(|(when, _)| *when - from)
+        let within = |run: &&Run| run.last >= from && until.is_none_or(|until| run.first < until);
+        let last = self.runs.iter().rfind(within)?;
+        last.right.then(|| last.first.saturating_duration_since(from))
     }
 }
 
@@ -102,7 +119,7 @@ impl Reference {
             };
             self.compare(one, reach, truth);
         }
-        self.verdict.exact.push((when, self.verdict.over + self.verdict.under == wrong));
+        self.verdict.note(when, self.verdict.over + self.verdict.under == wrong);
     }
 
     /// Leading tokens of a prompt that a rank holds on the GPU, there or in host memory, and there or on disk, after a message. It
@@ -265,13 +282,18 @@ mod tests {
     fn answers_are_exact_again_once_none_is_wrong_any_more() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let answers = |all: &[Said]| Verdict {
-            exact: all.iter().map(|&(ms, right)| (at(ms), right)).collect(),
-            ..Verdict::default()
+        let answers = |all: &[Said]| {
+            let mut verdict = Verdict::default();
+            all.iter().for_each(|&(ms, right)| verdict.note(at(ms), right));
+            verdict
         };
-        let rows: [(&[Said], Option<u64>); 6] = [
+        let rows: [(&[Said], Option<u64>); 10] = [
             (&[], None),
-            (&[(5, true), (30, true)], Some(20)),
+            (&[(5, true)], None),
+            (&[(5, true), (30, true)], Some(0)),
+            (&[(5, false), (30, true)], Some(20)),
+            (&[(5, false), (30, false)], None),
+            (&[(30, false), (200, true)], None),
             (&[(20, false), (30, true), (40, true)], Some(20)),
             (&[(20, false), (30, true), (40, false), (60, true)], Some(50)),
             (&[(20, true), (40, false)], None),

@@ -6,16 +6,13 @@ use hdrhistogram::Histogram;
 use kvtide::serving::Failure;
 use serde::Serialize;
 
-/// A minute, in nanoseconds: what takes longer counts as that.
-const LONGEST: u64 = 60_000_000_000;
-
 /// Times of calls, by the stretch of the phase that each was due in.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     start: Instant,
     every: Duration,
-    /// Coarser than those of the whole phase: a long one has many.
-    stretches: Vec<Histogram<u64>>,
+    /// Coarser and smaller than those of the whole phase: a long one has many.
+    stretches: Vec<Histogram<u32>>,
 }
 
 /// One stretch, as it is told of.
@@ -41,16 +38,16 @@ impl Series {
     /// Notes a time, so many times over.
     ///
     /// # Errors
-    /// None: the bounds are those of a histogram.
+    /// None: a histogram grows to what is noted.
     pub(super) fn note(&mut self, due: Instant, time: Duration, count: u64) -> Result<(), Failure> {
         let number = due.saturating_duration_since(self.start).as_secs_f64() / self.every.as_secs_f64();
         let number = number as usize;
         while self.stretches.len() <= number {
-            self.stretches.push(Histogram::new_with_bounds(1, LONGEST, 2)?);
+            self.stretches.push(Histogram::new(2)?);
         }
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(LONGEST);
-        self.stretches[number].saturating_record_n(nanoseconds.clamp(1, LONGEST), count);
-        Ok(())
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(self.stretches[number].record_n(nanoseconds, count)?)
     }
 
     /// Takes in the times of another that began with it.
@@ -78,7 +75,7 @@ pub(super) fn stretches(
     let every = lags.every.min(length).as_secs_f64();
     let whole = ((length.as_secs_f64() / every).floor() as usize).max(1);
     let rows = lags.stretches.iter().zip(&lookups.stretches).enumerate().take(whole);
-    let stretch = |(number, (lag, lookup)): (usize, (&Histogram<u64>, &Histogram<u64>))| Stretch {
+    let stretch = |(number, (lag, lookup)): (usize, (&Histogram<u32>, &Histogram<u32>))| Stretch {
         at_s: number as f64 * every,
         events_s: lag.len() as f64 / every,
         lookups_s: lookup.len() as f64 / every,
