@@ -48,10 +48,10 @@ enum Residency {
 }
 
 impl Frame {
-    /// How many events are about which rank, as they come. A rank may be in it more than once.
-    pub fn events_by_rank(&self) -> impl Iterator<Item = (Rank, u64)> {
+    /// Its events by the rank that they speak of, as they come. A rank may be in it more than once.
+    pub fn events_by_rank(&self) -> impl Iterator<Item = (Rank, &[RouterEvent])> {
         let of_one_rank = self.events.chunk_by(|one, next| one.rank == next.rank);
-        of_one_rank.filter_map(|events| Some((events.first()?.rank, events.len() as u64)))
+        of_one_rank.filter_map(|events| Some((events.first()?.rank, events)))
     }
 
     /// Decodes a frame.

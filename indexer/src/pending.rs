@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use kvtide_events::Frame;
 use kvtide_radix::Rank;
 use parking_lot::Mutex;
 
@@ -35,6 +36,11 @@ impl Pending {
     pub(crate) fn counts(&self) -> HashMap<Rank, u64> {
         self.counts.lock().clone()
     }
+}
+
+/// How many events of a frame are about which rank.
+pub(crate) fn counts_of(frame: &Frame) -> impl Iterator<Item = (Rank, u64)> {
+    frame.events_by_rank().map(|(rank, events)| (rank, events.len() as u64))
 }
 
 impl Drop for PendingEvents {

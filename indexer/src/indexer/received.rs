@@ -7,7 +7,7 @@ use super::{ApplyError, BoundStream, digest};
 use crate::{
     Applied,
     mirror::{LiveBatch, Mirror},
-    pending::PendingEvents,
+    pending::{PendingEvents, counts_of},
     stream::{Format, Stream},
     telemetry,
 };
@@ -144,7 +144,7 @@ impl Decoded {
     /// Adds how many events it has for which rank.
     fn count_events(&self, stream: &Stream, counts: &mut Vec<(Rank, u64)>) {
         match (self, &stream.format) {
-            (Decoded::Frame { frame, .. }, _) => counts.extend(frame.events_by_rank()),
+            (Decoded::Frame { frame, .. }, _) => counts.extend(counts_of(frame)),
             (Decoded::Batch { batch, .. }, Format::Engine(engine)) => {
                 counts.push((engine.rank(batch), batch.events.len() as u64));
             }

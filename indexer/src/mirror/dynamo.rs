@@ -163,7 +163,7 @@ impl Mirror {
         let (publisher, mut sequence) = (first.frame.publisher_id, first.frame.sequence);
         let mut next = Some(first);
         while let Some(EarlyFrame { source, frame, arrived_ms, pending, .. }) = next {
-            applied.add(self.apply_one(source, &frame, arrived_ms));
+            self.apply_one(source, &frame, arrived_ms, applied);
             if self.now.is_some() {
                 self.to_be_seen.extend(pending);
             }
@@ -172,19 +172,18 @@ impl Mirror {
         }
     }
 
-    fn apply_one(&mut self, source: Source, frame: &Frame, arrived_ms: u64) -> Applied {
-        let mut applied = Applied::default();
+    fn apply_one(&mut self, source: Source, frame: &Frame, arrived_ms: u64, applied: &mut Applied) {
         // A frame that has waited is as old as its arrival: who is late is judged by that.
         let times = Times { steady_ms: arrived_ms, ..self.times(Some(frame.published_at_ms)) };
         let all_refused = !frame.events.is_empty()
-            && frame.events.iter().all(|event| self.ranks.is_refused(event.rank, source));
+            && frame.events_by_rank().all(|(rank, _)| self.ranks.is_refused(rank, source));
         let publisher = self.publishers.entry(frame.publisher_id).or_default();
         let (lost, restarted) = match publisher.take(frame) {
             Continuity::Behind { lost } => (lost, false),
             Continuity::Restarted => (0, true),
             Continuity::Early | Continuity::Repeated => {
                 applied.repeated += 1;
-                return applied;
+                return;
             }
             Continuity::Contradicted => {
                 applied.repeated += 1;
@@ -193,12 +192,12 @@ impl Mirror {
                 applied.add(self.lose_ranks(frame.publisher_id, |stream, update, applied| {
                     stream.hole(update, 1, applied);
                 }));
-                return applied;
+                return;
             }
         };
         if all_refused && lost == 0 && !restarted {
             applied.refuse(Refusal::OtherSource, frame.events.len());
-            return applied;
+            return;
         }
         let only = publisher.announced.map(|announced| announced.rank);
         let incoming = Incoming { frame, source, times, lost, whole: publisher.whole, only };
@@ -207,23 +206,13 @@ impl Mirror {
             if restarted {
                 for &rank in &publisher.ranks {
                     if let Some(stream) = fed_by(ranks, rank, frame.publisher_id) {
-                        stream.begin_life(update, true, &mut applied);
+                        stream.begin_life(update, true, applied);
                         stream.mark(update, times);
                     }
                 }
             }
-            let fed = incoming.feed(ranks, update, &mut applied);
-            if lost > 0 {
-                for &rank in publisher.ranks.difference(&fed) {
-                    if let Some(stream) = fed_by(ranks, rank, frame.publisher_id) {
-                        stream.hole(update, lost, &mut applied);
-                        stream.mark(update, times);
-                    }
-                }
-            }
-            publisher.ranks.extend(fed);
+            incoming.feed(&mut publisher.ranks, ranks, update, applied);
         });
-        applied
     }
 
     /// A frame came that does not decode. If it says whose it was, it is missing to that publisher's ranks at once;
@@ -297,42 +286,57 @@ pub(super) fn fed_by(ranks: &mut Ranks, rank: Rank, publisher: u64) -> Option<&m
 }
 
 impl Incoming<'_> {
-    /// Hands each event to its rank. Returns the ranks that had any.
-    fn feed(&self, ranks: &mut Ranks, update: &mut Update<'_>, applied: &mut Applied) -> BTreeSet<Rank> {
-        let mut fed = BTreeSet::new();
-        for event in &self.frame.events {
-            if self.only.is_some_and(|only| only != event.rank) {
-                applied.refuse(Refusal::OtherSource, 1);
+    /// Hands each event to its rank, and notes ranks that have any as the publisher's. What is lost is a hole in all ranks of the
+    /// publisher: in front of the first event behind it, if there is one.
+    fn feed(
+        &self,
+        known: &mut BTreeSet<Rank>,
+        ranks: &mut Ranks,
+        update: &mut Update<'_>,
+        applied: &mut Applied,
+    ) {
+        let mut with_hole = BTreeSet::new();
+        for (rank, events) in self.frame.events_by_rank() {
+            if self.only.is_some_and(|only| only != rank) {
+                applied.refuse(Refusal::OtherSource, events.len());
                 continue;
             }
-            let claimed = ranks.claim(update, event.rank, self.source, RankSettings::default);
-            let stream = match claimed {
+            let stream = match ranks.claim(update, rank, self.source, RankSettings::default) {
                 Ok(stream) => stream,
                 Err(refusal) => {
-                    applied.refuse(refusal, 1);
+                    applied.refuse(refusal, events.len());
                     continue;
                 }
             };
-            let starts = self.whole && event.event_id == 1;
-            if !stream.admit(update, self.frame.publisher_id, starts, self.times, applied) {
-                continue;
+            let mut is_fed = false;
+            for event in events {
+                let starts = self.whole && event.event_id == 1;
+                if !stream.admit(update, self.frame.publisher_id, starts, self.times, applied) {
+                    continue;
+                }
+                is_fed = true;
+                let lost = if self.lost > 0 && with_hole.insert(rank) { self.lost } else { 0 };
+                if !stream.advance(update, event.event_id, lost, applied) {
+                    continue;
+                }
+                match &event.change {
+                    Ok(change) => stream.apply(update, change, applied),
+                    Err(_) => applied.ignored += 1,
+                }
             }
-            // Lost frames make one hole, in front of the first event behind them.
-            let lost = if fed.insert(event.rank) { self.lost } else { 0 };
-            if !stream.advance(update, event.event_id, lost, applied) {
-                continue;
-            }
-            match &event.change {
-                Ok(change) => stream.apply(update, change, applied),
-                Err(_) => applied.ignored += 1,
-            }
-        }
-        for rank in &fed {
-            if let Some(stream) = ranks.get_mut(*rank) {
+            if is_fed {
                 stream.mark(update, self.times);
+                known.insert(rank);
             }
         }
-        fed
+        if self.lost > 0 {
+            for &rank in known.difference(&with_hole) {
+                if let Some(stream) = fed_by(ranks, rank, self.frame.publisher_id) {
+                    stream.hole(update, self.lost, applied);
+                    stream.mark(update, self.times);
+                }
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use kvtide_events::Frame;
 use kvtide_radix::Rank;
 
 use super::{Source, WAITING, WAITING_BYTES};
-use crate::pending::{Pending, PendingEvents};
+use crate::pending::{Pending, PendingEvents, counts_of};
 
 /// So long an early frame waits.
 const WAIT_MS: u64 = 200;
@@ -54,7 +54,7 @@ impl Early {
         if self.publishers.len() >= PUBLISHERS && !self.publishers.contains_key(&id) {
             return Some(early);
         }
-        early.pending = Some(pending.add(early.frame.events_by_rank().collect()));
+        early.pending = Some(pending.add(counts_of(&early.frame).collect()));
         let waiting = self.publishers.entry(id).or_default();
         // A repeat of one that waits replaces it.
         let replaced = waiting.by_number.insert(early.frame.sequence, early).map_or(0, |early| early.bytes);

@@ -27,18 +27,18 @@ impl Ranks {
         source: Source,
         settings: impl FnOnce() -> RankSettings,
     ) -> Result<&mut RankStream, Refusal> {
-        // One that is only registered joins again, with the settings of whoever feeds it.
-        let registered = self.streams.get(&rank).filter(|stream| stream.source.is_nobody());
-        if registered.is_some() {
-            self.leave(update, rank);
+        match self.streams.get(&rank).map(|stream| stream.source) {
+            Some(feeds) if feeds.id == source.id => {}
+            Some(feeds) if !feeds.is_nobody() => return Err(Refusal::OtherSource),
+            // One that is only registered joins again, with the settings of whoever feeds it.
+            registered => {
+                if registered.is_some() {
+                    self.leave(update, rank);
+                }
+                self.join(update, rank, source, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
+            }
         }
-        if !self.streams.contains_key(&rank) {
-            self.join(update, rank, source, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;
-        }
-        match self.streams.get_mut(&rank) {
-            Some(stream) if stream.source.id == source.id => Ok(stream),
-            Some(_) | None => Err(Refusal::OtherSource),
-        }
+        self.streams.get_mut(&rank).ok_or(Refusal::NoRoom)
     }
 
     fn join(
