@@ -33,13 +33,18 @@ pub fn free_port() -> u16 {
 ///
 /// # Panics
 /// Where it gives nothing for [`PATIENCE`].
-pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_within(PATIENCE, what, poll)
+}
+
+/// The same for as long as `patience`.
+fn wait_within<T>(patience: Duration, what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = poll() {
             return found;
         }
-        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(started.elapsed() < patience, "{what}: not within {patience:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }

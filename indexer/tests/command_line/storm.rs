@@ -29,7 +29,9 @@ fn right(scenario: &str, target: &str, seconds: &str, more: &[&str]) -> Value {
         assert_eq!(report[name], expected, "{scenario}: {name} in {report}");
     }
     assert_eq!(report["scenario"], scenario);
-    for name in ["checked", "offered_events_s", "achieved_events_s", "applied_blocks_s", "rss_mb"] {
+    for name in
+        ["checked", "offered_events_s", "achieved_events_s", "applied_blocks_s", "lookups_idle", "rss_mb"]
+    {
         assert!(report[name].as_f64().unwrap() > 0.0, "{scenario}: {name} in {report}");
     }
     for times in ["lag_ms", "lookup_us", "lookup_idle_us", "answer_us", "answer_idle_us"] {

@@ -5,9 +5,13 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
-use super::wait_for;
+use super::{wait_for, wait_within};
+
+/// How long a command may take that ends by itself. A load test takes as long as its machine lets it.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -82,10 +86,10 @@ impl Running {
     /// How it ends.
     ///
     /// # Panics
-    /// Where it does not for [`PATIENCE`](super::PATIENCE).
+    /// Where it does not for two minutes.
     #[must_use]
     pub fn finish(mut self) -> Finished {
-        let status = wait_for("a command that ends", || self.child.try_wait().unwrap());
+        let status = wait_within(PATIENCE, "a command that ends", || self.child.try_wait().unwrap());
         for reader in [self.out.reader.take(), self.error.reader.take()].into_iter().flatten() {
             reader.join().unwrap();
         }

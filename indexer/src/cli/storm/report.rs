@@ -31,8 +31,9 @@ pub(super) struct Report {
     pub(super) lag_ms: Percentiles,
     pub(super) lookups_s: f64,
     pub(super) lookup_us: Percentiles,
-    /// Of the same questions while nothing was sent.
+    /// Of the next questions, so many, while nothing was sent.
     pub(super) lookup_idle_us: Percentiles,
+    pub(super) lookups_idle: u64,
     /// Both from when the question was asked, and not from when it was to be.
     pub(super) answer_us: Percentiles,
     pub(super) answer_idle_us: Percentiles,
@@ -148,6 +149,7 @@ impl Report {
             lookups_s: last.lookups.count() as f64 / seconds,
             lookup_us: last.lookups.from_schedule.microseconds(),
             lookup_idle_us: run.idle.from_schedule.microseconds(),
+            lookups_idle: run.idle.count(),
             answer_us: last.lookups.answering.microseconds(),
             answer_idle_us: run.idle.answering.microseconds(),
             checked: compared,
@@ -212,10 +214,17 @@ impl Report {
             out,
             "answers    {checked} checked: {over} over, {under} under, {under_complete} of them of complete ranks"
         )?;
-        writeln!(out, "lost       {lost} events; lookups/s {:.0}", self.lookups_s)?;
+        writeln!(
+            out,
+            "lost       {lost} events; lookups/s {:.0}, and {} lookups when idle",
+            self.lookups_s, self.lookups_idle
+        )?;
         for Struck { kind, at_s, exact_again_ms } in &self.faults {
-            let again =
-                exact_again_ms.map_or("not exact again".into(), |ms| format!("exact again after {ms:.0} ms"));
+            let again = match exact_again_ms {
+                None => "not exact again".into(),
+                Some(..=0.0) => "no answer was wrong".into(),
+                Some(ms) => format!("exact again after {ms:.0} ms"),
+            };
             writeln!(out, "fault      {kind:?} at {at_s} s: {again}")?;
         }
         if let (Some(bare), Some(visible)) = (self.bare_client_events_s, self.visible_events_s) {
