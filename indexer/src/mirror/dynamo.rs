@@ -286,8 +286,8 @@ pub(super) fn fed_by(ranks: &mut Ranks, rank: Rank, publisher: u64) -> Option<&m
 }
 
 impl Incoming<'_> {
-    /// Hands each event to its rank, and notes ranks that have any as the publisher's. What is lost is a hole in all ranks of the
-    /// publisher: in front of the first event behind it, if there is one.
+    /// Hands each event to its rank, and notes ranks that admit any as the publisher's. What is lost is a hole in all ranks of the
+    /// publisher: in front of the first event that a rank takes, if there is one.
     fn feed(
         &self,
         known: &mut BTreeSet<Rank>,
@@ -315,9 +315,12 @@ impl Incoming<'_> {
                     continue;
                 }
                 is_fed = true;
-                let lost = if self.lost > 0 && with_hole.insert(rank) { self.lost } else { 0 };
+                let lost = if with_hole.contains(&rank) { 0 } else { self.lost };
                 if !stream.advance(update, event.event_id, lost, applied) {
                     continue;
+                }
+                if lost > 0 {
+                    with_hole.insert(rank);
                 }
                 match &event.change {
                     Ok(change) => stream.apply(update, change, applied),

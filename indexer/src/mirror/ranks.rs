@@ -30,9 +30,9 @@ impl Ranks {
         match self.streams.get(&rank).map(|stream| stream.source) {
             Some(feeds) if feeds.id == source.id => {}
             Some(feeds) if !feeds.is_nobody() => return Err(Refusal::OtherSource),
-            // One that is only registered joins again, with the settings of whoever feeds it.
-            registered => {
-                if registered.is_some() {
+            new_or_registered => {
+                // One that is only registered joins again, with the settings of whoever feeds it.
+                if new_or_registered.is_some() {
                     self.leave(update, rank);
                 }
                 self.join(update, rank, source, settings()).map_err(|RanksFull { .. }| Refusal::NoRoom)?;

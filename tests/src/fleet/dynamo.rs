@@ -195,10 +195,10 @@ impl Fleet {
                 }
             }
         }
-        let fed = self.feed(frame, (whole, lost), since);
+        let [fed, with_hole] = self.feed(frame, (whole, lost), since);
         if lost > 0 {
-            // These had no event, so that nothing else shows what was lost.
-            for &rank in ranks.difference(&fed) {
+            // These took no event, so that nothing else shows what was lost.
+            for &rank in ranks.union(&fed).filter(|rank| !with_hole.contains(rank)) {
                 if self.is_in_charge(frame.publisher, rank) {
                     self.hole(rank, lost);
                 }
@@ -207,10 +207,11 @@ impl Fleet {
         self.publishers.get_mut(&frame.publisher).unwrap().ranks.extend(fed);
     }
 
-    /// Hands a frame's events to their ranks, and returns those that had any. So many frames are lost in front of it.
-    fn feed(&mut self, frame: &FrameSpec, (whole, lost): (bool, u64), since: u64) -> BTreeSet<Rank> {
+    /// Hands a frame's events to their ranks. Returns those that admitted any, and those that took any. So many frames are lost in
+    /// front of it.
+    fn feed(&mut self, frame: &FrameSpec, (whole, lost): (bool, u64), since: u64) -> [BTreeSet<Rank>; 2] {
         let only = self.publishers[&frame.publisher].announced.map(|announced| rank(announced.worker));
-        let mut fed = BTreeSet::new();
+        let (mut fed, mut with_hole) = (BTreeSet::new(), BTreeSet::new());
         for event in &frame.events {
             let rank = rank(event.worker);
             if only.is_some_and(|only| only != rank) {
@@ -220,15 +221,17 @@ impl Fleet {
             if !self.admits(rank, frame.publisher, whole && event.id == 1, since) {
                 continue;
             }
-            let lost = if fed.insert(rank) { lost } else { 0 };
+            fed.insert(rank);
+            let lost = if with_hole.contains(&rank) { 0 } else { lost };
             if self.take_number(rank, event.id, lost) {
+                with_hole.insert(rank);
                 self.apply(rank, &event.event);
                 let known = self.of(rank);
                 known.last_event_ms = Some(since);
                 known.in_order_ms = known.in_order_ms.max(Some(since));
             }
         }
-        fed
+        [fed, with_hole]
     }
 
     pub(super) fn unreadable_frame(&mut self, publisher: Option<u64>) {

@@ -1,6 +1,7 @@
 //! Commands that run to their end, by themselves or by a signal.
 
 use std::{
+    cell::Cell,
     io::{Read, Write},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
@@ -8,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use super::{wait_for, wait_within};
+use super::{PATIENCE, wait_for, wait_within};
 
 /// How long a command may take that ends by itself. A load test takes as long as its machine lets it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const BY_ITSELF: Duration = Duration::from_secs(120);
 
 /// How a command ended.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Finished {
 /// A command that runs. It is ended with its handle.
 pub struct Running {
     child: Child,
+    signalled: Cell<bool>,
     out: Said,
     error: Said,
 }
@@ -52,7 +54,7 @@ impl Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (out, error) = (Said::by(child.stdout.take().unwrap()), Said::by(child.stderr.take().unwrap()));
-        Running { child, out, error }
+        Running { child, signalled: Cell::new(false), out, error }
     }
 
     /// Waits until it has said that on standard error so often.
@@ -79,6 +81,7 @@ impl Running {
     /// # Panics
     /// Where it cannot be sent.
     pub fn signal(&self, signal: &str) {
+        self.signalled.set(true);
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
@@ -86,10 +89,11 @@ impl Running {
     /// How it ends.
     ///
     /// # Panics
-    /// Where it does not for two minutes.
+    /// Where it does not for two minutes, or for [`PATIENCE`] behind a signal.
     #[must_use]
     pub fn finish(mut self) -> Finished {
-        let status = wait_within(PATIENCE, "a command that ends", || self.child.try_wait().unwrap());
+        let patience = if self.signalled.get() { PATIENCE } else { BY_ITSELF };
+        let status = wait_within(patience, "a command that ends", || self.child.try_wait().unwrap());
         for reader in [self.out.reader.take(), self.error.reader.take()].into_iter().flatten() {
             reader.join().unwrap();
         }

@@ -36,7 +36,7 @@ pub(super) struct Verdict {
     pub(super) under_complete: u64,
     /// The first wrong ones, in words.
     pub(super) wrong: Vec<String>,
-    /// All questions in the order in which they were answered.
+    /// All checked questions in the order in which they were answered.
     runs: Vec<Run>,
 }
 
@@ -58,12 +58,15 @@ impl Verdict {
         }
     }
 
-    /// How long after a time answers were right again and stayed so until another: no time where none was wrong. None where they
-    /// did not, or nobody asked.
+    /// How long after a time answers were right again and stayed so until another: no time where they were all along. None where
+    /// they did not, or nobody has asked since.
     pub(super) fn exact_again(&self, from: Instant, until: Option<Instant>) -> Option<Duration> {
         let within = |run: &&Run| run.last >= from && until.is_none_or(|until| run.first < until);
-        let last = self.runs.iter().rfind(within)?;
-        last.right.then(|| last.first.saturating_duration_since(from))
+        let last = self.runs.iter().rposition(|run| within(&run))?;
+        let Run { right, first, .. } = self.runs[last];
+        // Nothing was wrong before the first run.
+        let again = if last == 0 { Duration::ZERO } else { first.saturating_duration_since(from) };
+        right.then_some(again)
     }
 }
 
@@ -287,9 +290,13 @@ mod tests {
             all.iter().for_each(|&(ms, right)| verdict.note(at(ms), right));
             verdict
         };
-        let rows: [(&[Said], Option<u64>); 10] = [
+        let rows: [(&[Said], Option<u64>); 13] = [
             (&[], None),
             (&[(5, true)], None),
+            (&[(30, true)], Some(0)),
+            (&[(30, false)], None),
+            // As far as anybody has asked.
+            (&[(5, true), (200, true)], Some(0)),
             (&[(5, true), (30, true)], Some(0)),
             (&[(5, false), (30, true)], Some(20)),
             (&[(5, false), (30, false)], None),

@@ -31,8 +31,9 @@ pub(super) struct Report {
     pub(super) lag_ms: Percentiles,
     pub(super) lookups_s: f64,
     pub(super) lookup_us: Percentiles,
-    /// Of the next questions, so many, while nothing was sent.
+    /// The same while nothing was sent.
     pub(super) lookup_idle_us: Percentiles,
+    /// How many questions these were.
     pub(super) lookups_idle: u64,
     /// Both from when the question was asked, and not from when it was to be.
     pub(super) answer_us: Percentiles,
